@@ -1,0 +1,1 @@
+"""How agentdesk is run: settings, URLs, ASGI, Celery and the embedded servers. No product logic."""

@@ -1,0 +1,15 @@
+"""The site's addresses: health, the admin, and the product's own pages."""
+
+from __future__ import annotations
+
+from django.contrib import admin
+from django.urls import include, path
+
+from agentdesk import health
+
+urlpatterns = [
+    path("healthz", health.alive),
+    path("readyz", health.ready),
+    path("admin/", admin.site.urls),
+    path("", include("workspaces.web.urls")),
+]

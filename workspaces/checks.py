@@ -1,0 +1,108 @@
+"""Checks of the configuration: what is wrong, by an id, and what to do. Never talks to a server."""
+
+from __future__ import annotations
+
+import os
+import stat
+from typing import Any
+
+from cryptography.fernet import Fernet
+from django.conf import settings
+from django.core.checks import CheckMessage, Error, Tags, Warning, register
+
+SECRET_KEY_MIN = 50
+
+
+@register(Tags.security)
+def keys(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+    found: list[CheckMessage] = []
+    if 0 < len(settings.SECRET_KEY) < SECRET_KEY_MIN:
+        found.append(
+            Error(
+                f"The secret key has {len(settings.SECRET_KEY)} characters.",
+                hint=f"Give AGENTDESK_SECRET_KEY {SECRET_KEY_MIN} or more random ones, or unset it: "
+                "one is then made and kept in AGENTDESK_HOME.",
+                id="workspaces.E001",
+            )
+        )
+    if not _all_fernet(settings.FIELD_ENCRYPTION_KEYS) and settings.SECRET_KEY:
+        found.append(
+            Error(
+                "A key for secrets at rest is not a Fernet key.",
+                hint="AGENTDESK_FIELD_KEYS holds 32 bytes each in URL-safe base64, separated by commas.",
+                id="workspaces.E003",
+            )
+        )
+    return found
+
+
+@register(Tags.files)
+def home(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+    place = settings.AGENTDESK_HOME
+    nearest = next(folder for folder in (place, *place.parents) if folder.exists())
+    if not os.access(nearest, os.W_OK | os.X_OK) or not nearest.is_dir() or not settings.SECRET_KEY:
+        return [
+            Error(
+                f"AGENTDESK_HOME ({place}) cannot be written.",
+                hint="Point AGENTDESK_HOME at a folder that this user owns.",
+                id="workspaces.E002",
+            )
+        ]
+    kept = place / "keys"
+    open_keys = [key.name for key in kept.iterdir() if _others_may_read(key)] if kept.is_dir() else []
+    if open_keys:
+        return [
+            Warning(
+                f"Others on this machine may read {', '.join(open_keys)} in {kept}.",
+                hint=f"chmod 600 {kept}/*",
+                id="workspaces.W002",
+            )
+        ]
+    return []
+
+
+@register(Tags.security, deploy=True)
+def sandboxes(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+    if settings.SANDBOX_DRIVER == "local" and not settings.DEBUG:
+        return [
+            Warning(
+                "The local sandbox driver isolates nothing: an agent's commands run as this very user.",
+                hint="Set AGENTDESK_SANDBOX_DRIVER=docker.",
+                id="workspaces.W001",
+            )
+        ]
+    return []
+
+
+@register()
+def limits(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+    found: list[CheckMessage] = []
+    if settings.UPLOAD_MAX_EXPANDED_BYTES < settings.UPLOAD_MAX_BYTES:
+        found.append(
+            Error(
+                "An archive may be larger than what may be unpacked from it.",
+                hint="AGENTDESK_UPLOAD_MAX_EXPANDED_MB must not be below AGENTDESK_UPLOAD_MAX_MB.",
+                id="workspaces.E004",
+            )
+        )
+    refused = set(settings.GIT_ALLOWED_SCHEMES) - {"https", "http", "ssh", "git"}
+    if refused:
+        found.append(
+            Error(
+                f"Git may not clone by {', '.join(sorted(refused))}: that reads this machine's own files.",
+                hint="AGENTDESK_GIT_SCHEMES takes https, http, ssh and git.",
+                id="workspaces.E005",
+            )
+        )
+    return found
+
+
+def _all_fernet(keys: list[str]) -> bool:
+    try:
+        return bool(keys) and all(Fernet(key) for key in keys)
+    except ValueError:
+        return False
+
+
+def _others_may_read(path: Any) -> bool:
+    return bool(stat.S_IMODE(path.stat().st_mode) & 0o077)
