@@ -1,0 +1,71 @@
+"""The tool contract: a spec that model and gate read, a function that runs it. Never imports a tool."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+from workspaces.domain.effects import Effect
+from workspaces.domain.results import ResultClass
+from workspaces.sandboxes.base import OutputSink, Sandbox
+
+
+@dataclass(frozen=True, slots=True)
+class ToolSpec:
+    """What is known of a tool before it runs. `parameters` is the JSON Schema (2020-12) of its arguments."""
+
+    name: str
+    description: str
+    parameters: Mapping[str, Any]
+    effect: Effect
+    timeout_s: float = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class ToolResult:
+    """`content` is what the model reads. `data` is for the desk (diff, exit code, …), JSON only.
+
+    `control` asks the engine for what a tool cannot do: "finish" ends the task with `content` as its
+    result, "ask_operator" waits for an answer to `content`.
+    """
+
+    content: str
+    result_class: ResultClass = ResultClass.OK
+    data: Mapping[str, Any] = field(default_factory=dict)
+    control: Literal["", "finish", "ask_operator"] = ""
+
+
+class Notes(Protocol):
+    """The task's scratchpad, as tools see it: named sections of text."""
+
+    def read(self) -> Mapping[str, str]: ...
+
+    def write(self, section: str, text: str) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class ToolContext:
+    """What a running tool is handed. `key` is unique to the call and the same when it is run again."""
+
+    key: str
+    sandbox: Sandbox
+    notes: Notes
+    on_output: OutputSink | None = None
+    interrupt: threading.Event | None = None
+    output_limit_chars: int = 16_000
+
+
+class Tool(Protocol):
+    @property
+    def spec(self) -> ToolSpec: ...
+
+    def run(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolResult:
+        """Arguments have already passed the schema. A tool's own failure is a ToolResult of class error.
+
+        Raises only what the engine handles: SandboxUnavailable, SandboxGone, ExecInterrupted.
+        """
+
+
+ToolFactory = Callable[[], Tool]
