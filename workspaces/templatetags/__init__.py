@@ -1,0 +1,1 @@
+"""Filters that format what templates show."""

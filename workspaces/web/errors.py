@@ -1,0 +1,91 @@
+"""How the desk says no: refusals and errors, in words, as a page or as a notice for htmx. Never a traceback."""
+
+from __future__ import annotations
+
+from functools import wraps
+from typing import Any
+
+from django.contrib import messages
+from django.core.exceptions import PermissionDenied
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.template.loader import render_to_string
+from django.views.decorators.http import require_POST
+
+from workspaces.actions.errors import Refused
+
+from .access import View, is_htmx, signed_in
+
+TITLES = {
+    403: "You may not do that",
+    404: "There is nothing here",
+    409: "That is not possible now",
+    413: "That is too large",
+    500: "Something broke",
+}
+
+
+def notice(request: HttpRequest, text: str, *, level: str = "error", status: int = 409) -> HttpResponse:
+    """The alert region's content; app.js swaps it in whatever the status is."""
+    response = render(request, "_notice.html", {"text": text, "level": level}, status=status)
+    response["HX-Retarget"] = "#notice"
+    response["HX-Reswap"] = "innerHTML"
+    return response
+
+
+def problem(request: HttpRequest, status: int, text: str) -> HttpResponse:
+    """`text` as a notice for htmx, as a page for everything else."""
+    if is_htmx(request):
+        return notice(request, text, status=status)
+    return render(
+        request, "errors/problem.html", {"status": status, "heading": TITLES[status], "text": text}, status=status
+    )
+
+
+def done(request: HttpRequest, text: str, *, back: str) -> HttpResponse:
+    """It worked: a notice for htmx (the page itself is updated by its socket), else back to `back` with it."""
+    if is_htmx(request):
+        return notice(request, text, level="success", status=200)
+    messages.success(request, text)
+    return redirect(back)
+
+
+def steering(view: View) -> View:
+    """A view that changes something: POST only, signed in; Refused and PermissionDenied are answered in words."""
+
+    @wraps(view)
+    def wrapped(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        try:
+            return view(request, *args, **kwargs)
+        except Refused as refusal:
+            return problem(request, 409, str(refusal))
+        except PermissionDenied as refusal:
+            return problem(request, 403, str(refusal))
+
+    return signed_in(require_POST(wrapped))
+
+
+def forbidden(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:
+    return problem(request, 403, str(exception or "") or "Your role here does not include that.")
+
+
+def not_found(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:
+    return problem(request, 404, "It does not exist, or you are not a member of its workspace.")
+
+
+def broken(request: HttpRequest) -> HttpResponse:
+    """Rendered without the database or the session: they may be what broke."""
+    if is_htmx(request):
+        response = HttpResponse(
+            '<p class="notice notice-error">The server failed. Nothing was changed; the log has the details.</p>',
+            status=500,
+        )
+        response["HX-Retarget"] = "#notice"
+        return response
+    return HttpResponse(render_to_string("500.html"), status=500)
+
+
+def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:
+    return problem(
+        request, 403, "This page is too old to act from, or its cookies are blocked. Reload it and try again."
+    )

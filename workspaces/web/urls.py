@@ -1,0 +1,31 @@
+"""Which view answers which address of the desk. A file of views a noun."""
+
+from __future__ import annotations
+
+from django.contrib.auth import views as auth_views
+from django.urls import include, path
+
+from .views import escalations, fleet, latches, new_task, profiles, workspaces
+
+urlpatterns = [
+    path("", fleet.show, name="fleet"),
+    path("fleet/act/", fleet.act, name="fleet-act"),
+    path("sign-in/", auth_views.LoginView.as_view(template_name="registration/sign_in.html"), name="sign-in"),
+    path("sign-out/", auth_views.LogoutView.as_view(), name="sign-out"),
+    path("inbox/", escalations.inbox, name="inbox"),
+    path("escalations/<int:escalation_id>/answer/", escalations.answer, name="escalation-answer"),
+    path("latches/place/", latches.place, name="latch-place"),
+    path("latches/<int:latch_id>/release/", latches.release, name="latch-release"),
+    path("tasks/new/", new_task.new, name="task-new"),
+    path("tasks/<int:task_id>/", include("workspaces.web.task_urls")),
+    path("profiles/", profiles.index, name="profiles"),
+    path("profiles/new/", profiles.new, name="profile-new"),
+    path("profiles/check/", profiles.check, name="profile-check"),
+    path("profiles/<int:profile_id>/", profiles.show, name="profile"),
+    path("profiles/<int:profile_id>/new-version/", profiles.new_version, name="profile-new-version"),
+    path("profiles/<int:profile_id>/retire/", profiles.retire, name="profile-retire"),
+    path("workspaces/", workspaces.index, name="workspaces"),
+    path("workspaces/new/", workspaces.new, name="workspace-new"),
+    path("workspaces/<int:workspace_id>/", workspaces.show, name="workspace"),
+    path("workspaces/<int:workspace_id>/members/", workspaces.set_member, name="workspace-member"),
+]
