@@ -1,0 +1,1 @@
+"""What agentdesk is: one Django app whose folders are its layers."""

@@ -1,0 +1,86 @@
+"""Checkpoints: conversation, scratchpad, pending calls and disk, saved together at one seq."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from workspaces.domain.events import EventKind
+from workspaces.domain.states import CallStatus, StepPhase
+from workspaces.models import Checkpoint, Snapshot, Step, ToolCall, Workspace
+from workspaces.sandboxes.base import SnapshotInfo
+
+from .pen import Pen, writing
+
+PENDING_FIELDS = (
+    "position",
+    "call_id",
+    "name",
+    "raw_arguments",
+    "arguments",
+    "arguments_hash",
+    "effect",
+    "effect_key",
+    "verdict",
+)
+
+
+def store_snapshot(workspace: Workspace, info: SnapshotInfo) -> Snapshot:
+    """Keep the driver's snapshot by its ref."""
+    return Snapshot.objects.create(
+        workspace=workspace,
+        ref=info.ref,
+        added_bytes=info.added_bytes,
+        total_bytes=info.total_bytes,
+        files=info.files,
+        duration_s=info.duration_s,
+    )
+
+
+def save_checkpoint(pen: Pen, *, step: Step | None, snapshot: Snapshot, fresh: bool) -> Checkpoint:
+    """At the next seq of a locked task. `fresh`: the snapshot was taken for this checkpoint."""
+    task = pen.task
+    pending = pending_calls(step) if step else []
+    number = step.number if step else pen.branch.first_step - 1
+    seq = pen.event(
+        EventKind.CHECKPOINT_SAVED,
+        step=step.number if step else None,
+        snapshot=snapshot.ref,
+        added_bytes=snapshot.added_bytes if fresh else 0,
+        files=snapshot.files,
+        duration_s=round(snapshot.duration_s, 4) if fresh else 0.0,
+        pending=len(pending),
+    )
+    return Checkpoint.objects.create(
+        task=task,
+        branch=pen.branch,
+        step=step,
+        step_number=number,
+        seq=seq,
+        snapshot=snapshot,
+        scratchpad=task.scratchpad,
+        pending=pending,
+        prompt_tokens=task.prompt_tokens,
+        output_tokens=task.output_tokens,
+        cost_usd=task.cost_usd,
+        created_at=pen.now,
+    )
+
+
+def pending_calls(step: Step) -> list[dict[str, Any]]:
+    """The step's calls without a result, as they can be put on another branch."""
+    calls = (
+        ToolCall.objects.filter(step=step)
+        .exclude(status__in=[CallStatus.DONE.value, CallStatus.ABANDONED.value])
+        .order_by("position")
+    )
+    return [{name: getattr(call, name) for name in PENDING_FIELDS} for call in calls]
+
+
+def settle_step(task_id: int, fence: int, step: Step, *, snapshot: Snapshot, fresh: bool) -> Checkpoint:
+    """The step is over: its checkpoint, and one more step taken."""
+    with writing(task_id, fence=fence) as pen:
+        checkpoint = save_checkpoint(pen, step=step, snapshot=snapshot, fresh=fresh)
+        Step.objects.filter(pk=step.pk).update(phase=StepPhase.SETTLED.value, settled_at=pen.now)
+        step.phase = StepPhase.SETTLED.value
+        pen.set(steps_taken=pen.task.steps_taken + 1)
+        return checkpoint

@@ -1,0 +1,180 @@
+"""Model calls: the intent before the request, the reply or its failure after. Usage is booked with the reply."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+
+from django.db.models import Max
+
+from workspaces.domain.context import Manifest
+from workspaces.domain.events import EXCERPT_CHARS, EventKind
+from workspaces.domain.states import ModelCallStatus, StepPhase
+from workspaces.domain.text import clean_json, clean_text, clip
+from workspaces.models import Message, ModelCall, Step, UsageRecord
+from workspaces.providers.base import ChatReply, ProviderError
+
+from .pen import writing
+
+
+@dataclass(frozen=True, slots=True)
+class PricedUnit:
+    """`cost_usd` None: the price is unknown. `source` says where the price is from."""
+
+    unit: str
+    quantity: int
+    cost_usd: Decimal | None
+    source: str
+
+
+def intend(task_id: int, fence: int, step: Step, *, model: str, manifest: Manifest) -> ModelCall:
+    """Write down what will be sent, before it is. A call left running by a dead worker is dropped."""
+    with writing(task_id, fence=fence) as pen:
+        for stale in ModelCall.objects.filter(step=step, status=ModelCallStatus.RUNNING.value):
+            ModelCall.objects.filter(pk=stale.pk).update(status=ModelCallStatus.DROPPED.value, finished_at=pen.now)
+            pen.event(
+                EventKind.MODEL_DROPPED,
+                step=step.number,
+                model_call=stale.pk,
+                why="its worker ended",
+                partial="",
+            )
+        attempt = (ModelCall.objects.filter(step=step).aggregate(Max("attempt"))["attempt__max"] or 0) + 1
+        if step.manifest.get("request_hash") != manifest.request_hash:
+            step.manifest = manifest.as_json()
+            pen.event(
+                EventKind.CONTEXT_BUILT,
+                step=step.number,
+                messages=manifest.messages,
+                tokens=manifest.prompt_tokens,
+                window_tokens=manifest.window_tokens,
+                ranges=[list(span) for span in manifest.ranges],
+            )
+        Step.objects.filter(pk=step.pk).update(manifest=step.manifest, phase=StepPhase.CONTEXT.value)
+        step.phase = StepPhase.CONTEXT.value
+        call = ModelCall.objects.create(
+            task=pen.task,
+            step=step,
+            attempt=attempt,
+            model=model,
+            request_hash=manifest.request_hash,
+            started_at=pen.now,
+        )
+        pen.event(
+            EventKind.MODEL_CALLED,
+            step=step.number,
+            model_call=call.pk,
+            model=model,
+            attempt=attempt,
+            tokens=manifest.prompt_tokens,
+        )
+        return call
+
+
+def store_reply(
+    task_id: int,
+    fence: int,
+    step: Step,
+    call: ModelCall,
+    reply: ChatReply,
+    *,
+    read_calls: Sequence[dict[str, str]],
+    priced: Sequence[PricedUnit],
+) -> None:
+    """The reply, its usage and the assistant's message, at once: a stored reply is never asked for again.
+
+    `read_calls` are the calls as they were read (domain/replies.py), also those found in the text: the
+    message holds them, so that each result has a call to stand behind.
+    """
+    with writing(task_id, fence=fence) as pen:
+        calls = clean_json([{"call_id": c.call_id, "name": c.name, "arguments": c.arguments} for c in reply.tool_calls])
+        costs = [unit.cost_usd for unit in priced]
+        cost = None if not priced or any(c is None for c in costs) else sum((c for c in costs if c), Decimal(0))
+        usage = reply.usage
+        call.status = ModelCallStatus.REPLIED.value
+        call.text = clean_text(reply.text)
+        call.calls = calls
+        call.finish_reason = reply.finish_reason
+        call.cost_usd = cost
+        call.first_token_s = reply.first_token_s
+        call.finished_at = pen.now
+        if usage is not None:
+            call.input_tokens = usage.input_tokens
+            call.output_tokens = usage.output_tokens
+            call.cached_input_tokens = usage.cached_input_tokens
+            call.cache_write_tokens = usage.cache_write_tokens
+            call.reasoning_tokens = usage.reasoning_tokens
+        call.save()
+        task = pen.task
+        UsageRecord.objects.bulk_create(
+            UsageRecord(
+                user_id=task.created_by_id,
+                workspace_id=task.workspace_id,
+                task=task,
+                step=step,
+                model_call=call,
+                unit=unit.unit,
+                quantity=unit.quantity,
+                cost_usd=unit.cost_usd,
+                price_source=unit.source,
+                created_at=pen.now,
+            )
+            for unit in priced
+        )
+        pen.set(
+            prompt_tokens=task.prompt_tokens + (usage.prompt_tokens if usage else 0),
+            output_tokens=task.output_tokens + (usage.output_tokens if usage else 0),
+            cost_usd=task.cost_usd + (cost or 0),
+            unpriced_calls=task.unpriced_calls + (1 if cost is None else 0),
+        )
+        seq = pen.event(
+            EventKind.MODEL_REPLIED,
+            step=step.number,
+            model_call=call.pk,
+            text=clip(call.text, EXCERPT_CHARS),
+            calls=[{"name": c["name"], "arguments": clip(c["arguments"], 500), "call_id": c["call_id"]} for c in calls],
+            finish_reason=reply.finish_reason,
+            prompt_tokens=usage.prompt_tokens if usage else None,
+            output_tokens=usage.output_tokens if usage else None,
+            cost_usd=str(cost) if cost is not None else None,
+            latency_s=round(reply.latency_s, 3),
+        )
+        pen.message(Message.Role.ASSISTANT.value, call.text, seq=seq, calls=list(read_calls))
+        Step.objects.filter(pk=step.pk).update(phase=StepPhase.REPLIED.value)
+        step.phase = StepPhase.REPLIED.value
+
+
+def store_failure(task_id: int, fence: int, step: Step, call: ModelCall, error: ProviderError) -> None:
+    with writing(task_id, fence=fence) as pen:
+        call.status = ModelCallStatus.FAILED.value
+        call.error_kind = error.kind
+        call.error = clean_text(str(error))
+        call.finished_at = pen.now
+        call.save()
+        pen.event(
+            EventKind.MODEL_FAILED,
+            step=step.number,
+            model_call=call.pk,
+            error_kind=error.kind,
+            message=clip(str(error), EXCERPT_CHARS),
+            permanent=error.permanent,
+            retry_after_s=error.retry_after_s,
+            attempt=call.attempt,
+        )
+
+
+def drop(task_id: int, fence: int, step: Step, call: ModelCall, *, why: str, partial: str) -> None:
+    """The call was given up by an order; what had arrived is kept in the trace."""
+    with writing(task_id, fence=fence) as pen:
+        call.status = ModelCallStatus.DROPPED.value
+        call.text = clean_text(partial)
+        call.finished_at = pen.now
+        call.save()
+        pen.event(
+            EventKind.MODEL_DROPPED,
+            step=step.number,
+            model_call=call.pk,
+            why=why,
+            partial=clip(partial, EXCERPT_CHARS),
+        )

@@ -1,0 +1,179 @@
+"""The one way to write a task's history: a locked task, its events, its messages, its audit entries.
+
+`with writing(task_id) as pen:` is one transaction. Inside, the task's row is locked, so `seq` has no gaps
+and two writers take turns; on commit, watchers are told. A worker passes its `fence` and gets FenceLost
+when its lease was taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Any
+
+from django.db import transaction
+from django.utils import timezone
+
+from workspaces import live
+from workspaces.domain.context import estimate_tokens
+from workspaces.domain.events import EventKind, event_hash
+from workspaces.domain.states import WHY_NOT, TaskStatus, WaitingFor, may_move
+from workspaces.domain.text import clean_json, clean_text
+from workspaces.models import AuditEntry, Branch, Event, Message, Task, User
+
+from .errors import FenceLost, Refused
+
+
+class Pen:
+    """Writes inside one `writing` block. `task` is the locked row; change its fields through `set`."""
+
+    def __init__(self, task: Task, actor: User | None) -> None:
+        self.task = task
+        self.actor = actor
+        self.now: datetime = timezone.now()
+        self._events: list[Event] = []
+        self._messages: list[Message] = []
+        self._dirty: set[str] = set()
+        self._branch: Branch | None = None
+
+    @property
+    def branch(self) -> Branch:
+        if self._branch is None or self._branch.pk != self.task.branch_id:
+            self._branch = Branch.objects.get(pk=self.task.branch_id)
+        return self._branch
+
+    def set(self, **fields: Any) -> None:
+        for name, value in fields.items():
+            setattr(self.task, name, value)
+            self._dirty.add(name)
+
+    def event(self, kind: EventKind, *, step: int | None = None, **data: Any) -> int:
+        """Append an event; returns its seq."""
+        task = self.task
+        seq = task.last_seq + 1
+        cleaned = clean_json(data)
+        digest = event_hash(
+            task.last_hash,
+            seq=seq,
+            kind=kind.value,
+            branch=self.branch.number,
+            step=step,
+            actor=str(self.actor.pk) if self.actor else "",
+            at=self.now,
+            data=cleaned,
+        )
+        self._events.append(
+            Event(
+                task=task,
+                seq=seq,
+                branch_number=self.branch.number,
+                step_number=step,
+                kind=kind.value,
+                actor=self.actor,
+                data=cleaned,
+                at=self.now,
+                previous_hash=task.last_hash,
+                hash=digest,
+            )
+        )
+        self.set(last_seq=seq, last_hash=digest, last_event_at=self.now)
+        return seq
+
+    def message(
+        self,
+        role: str,
+        content: str,
+        *,
+        seq: int,
+        calls: list[dict[str, str]] | None = None,
+        call_id: str = "",
+        pinned: bool = False,
+    ) -> None:
+        """Append to the conversation, as part of the event at `seq`."""
+        content = clean_text(content)
+        cleaned_calls = clean_json(calls or [])
+        self._messages.append(
+            Message(
+                task=self.task,
+                branch=self.branch,
+                seq=seq,
+                part=sum(1 for message in self._messages if message.seq == seq),
+                role=role,
+                author=self.actor,
+                content=content,
+                calls=cleaned_calls,
+                call_id=clean_text(call_id),
+                pinned=pinned,
+                tokens=estimate_tokens(content, cleaned_calls),
+                created_at=self.now,
+            )
+        )
+
+    def move(self, new: TaskStatus, *, why: str = "") -> None:
+        """Change the status by one conditional UPDATE. Raises Refused when the move is not allowed."""
+        old = TaskStatus(self.task.status)
+        if not may_move(old, new):
+            raise Refused(f"Task {self.task.pk} cannot become {new.value}: {why or WHY_NOT[old]}.")
+        fields: dict[str, Any] = {"status": new.value, "status_since": self.now}
+        if old is TaskStatus.WAITING:
+            fields |= {"waiting_for": "", "waiting_reason": "", "waiting_since": None, "waiting_until": None}
+        if new.is_final:
+            fields["finished_at"] = self.now
+        elif old.is_final:
+            fields["finished_at"] = None
+        changed = Task.objects.filter(pk=self.task.pk, status=old.value).update(**fields)
+        if changed != 1:
+            raise FenceLost(f"task {self.task.pk} is no longer {old.value}")
+        for name, value in fields.items():
+            setattr(self.task, name, value)
+
+    def wait(self, what: WaitingFor, reason: str, until: datetime) -> None:
+        """running → waiting, saying for what, since when and until when."""
+        old = TaskStatus(self.task.status)
+        if not may_move(old, TaskStatus.WAITING):
+            raise Refused(f"Task {self.task.pk} cannot wait: {WHY_NOT[old]}.")
+        fields: dict[str, Any] = {
+            "status": TaskStatus.WAITING.value,
+            "status_since": self.now,
+            "waiting_for": what.value,
+            "waiting_reason": clean_text(reason),
+            "waiting_since": self.now,
+            "waiting_until": until,
+        }
+        if Task.objects.filter(pk=self.task.pk, status=old.value).update(**fields) != 1:
+            raise FenceLost(f"task {self.task.pk} is no longer {old.value}")
+        for name, value in fields.items():
+            setattr(self.task, name, value)
+        self.event(EventKind.TASK_WAITING, waiting_for=what.value, reason=reason, until=until.isoformat())
+
+    def audit(self, action: str, *, reason: str = "", **data: Any) -> None:
+        AuditEntry.objects.create(
+            actor=self.actor,
+            action=action,
+            workspace_id=self.task.workspace_id,
+            task=self.task,
+            reason=clean_text(reason),
+            data=clean_json(data),
+            at=self.now,
+        )
+
+    def flush(self) -> None:
+        Event.objects.bulk_create(self._events)
+        Message.objects.bulk_create(self._messages)
+        if self._dirty:
+            self.task.save(update_fields=sorted(self._dirty))
+        if self._events:
+            live.publish(self.task.pk, self.task.workspace_id, self.task.last_seq)
+
+
+@contextmanager
+def writing(task_id: int, *, fence: int | None = None, actor: User | None = None) -> Iterator[Pen]:
+    """One transaction on one task. Raises FenceLost when `fence` is given and is not the task's."""
+    with transaction.atomic():
+        task = Task.objects.select_for_update().get(pk=task_id)
+        if fence is not None and task.fence != fence:
+            raise FenceLost(f"task {task_id} was taken over (fence {task.fence}, ours {fence})")
+        pen = Pen(task, actor)
+        yield pen
+        pen.flush()

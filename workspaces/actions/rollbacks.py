@@ -1,0 +1,240 @@
+"""Back to a checkpoint, on a new branch (rollback) or in a new task (fork). Nothing is deleted."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from django.db import transaction
+from django.utils import timezone
+
+from workspaces import dispatch
+from workspaces.domain.effects import Effect
+from workspaces.domain.events import EXCERPT_CHARS, EventKind
+from workspaces.domain.states import (
+    CallStatus,
+    EscalationKind,
+    PauseMode,
+    StepPhase,
+    TaskStatus,
+    Verdict,
+    is_quiet,
+)
+from workspaces.domain.text import clean_text, clip
+from workspaces.models import Branch, Checkpoint, Latch, Step, Task, ToolCall, User
+from workspaces.queries.history import effects_since
+
+from .checkpoints import save_checkpoint
+from .errors import Refused
+from .escalations import open_escalation
+from .pen import Pen, writing
+from .tasks import abandon_unfinished_calls, order_pause, withdraw_open
+from .workspaces import create_workspace, hold_workspace
+
+
+def roll_back(checkpoint_id: int, *, reason: str, actor: User) -> Task:
+    """Take the task back to a checkpoint and leave it paused there. Raises Refused.
+
+    1. lock the task, which has to be quiet and free of a worker; 2. it holds its workspace (again);
+    3. withdraw what is open, abandon calls without a result; 4. the next branch begins at the checkpoint,
+    with its scratchpad and its pending calls; 5. the disk is put back by a worker before anything else
+    (`disk_restore`); 6. event, audit.
+    """
+    reason = clean_text(reason).strip()
+    if not reason:
+        raise Refused("Say why you roll back: the reason is kept in the audit log.")
+    checkpoint = Checkpoint.objects.select_related("branch", "snapshot").get(pk=checkpoint_id)
+    with writing(checkpoint.task_id, actor=actor) as pen:
+        task = pen.task
+        if not is_quiet(TaskStatus(task.status)):
+            raise Refused(f"Task {task.pk} is {task.status}. Pause it first, then roll back.")
+        if task.lease_until is not None and task.lease_until > pen.now:
+            raise Refused("A worker still holds the task; try again in a moment.")
+        if not hold_workspace(task):
+            raise Refused(
+                "Another task works in this workspace now, and a rollback would take its files along. "
+                "Fork from the checkpoint instead, or wait until that task has ended."
+            )
+        kept = [
+            {"name": entry.tool_call.name, "tool_call": entry.tool_call_id, "state": entry.state}
+            for entry in effects_since(checkpoint)
+        ]
+        undone_steps = Step.objects.filter(branch_id=task.branch_id, number__gt=checkpoint.step_number).count()
+        undone_cost = task.cost_usd - checkpoint.cost_usd
+        withdraw_open(pen, why="rolled back")
+        abandon_unfinished_calls(pen, why="rolled back")
+        if task.status != TaskStatus.PAUSED.value:
+            pen.move(TaskStatus.PAUSED)
+        latch, _ = Latch.objects.get_or_create(
+            task=task,
+            released_at=None,
+            defaults={
+                "mode": PauseMode.BOUNDARY.value,
+                "reason": f"rolled back: {reason}",
+                "placed_by": actor,
+                "placed_at": pen.now,
+            },
+        )
+        branch = Branch.objects.create(
+            task=task,
+            number=task.branches.count() + 1,
+            parent=checkpoint.branch,
+            parent_seq=checkpoint.seq,
+            first_step=checkpoint.step_number + (0 if checkpoint.pending else 1),
+            reason=reason,
+            created_by=actor,
+        )
+        pen.set(
+            branch=branch,
+            scratchpad=checkpoint.scratchpad,
+            disk_restore=checkpoint.snapshot,
+            latch=latch,
+            pause_mode=latch.mode,
+            cancelling=False,
+            result="",
+            max_steps=max(task.max_steps, branch.first_step),
+        )
+        pen.event(
+            EventKind.TASK_ROLLED_BACK,
+            checkpoint_seq=checkpoint.seq,
+            step_number=checkpoint.step_number,
+            branch=branch.number,
+            reason=clip(reason, EXCERPT_CHARS),
+            steps=undone_steps,
+            cost_usd=str(undone_cost),
+            kept_effects=kept,
+        )
+        step = _put_back_pending(pen, checkpoint, branch)
+        save_checkpoint(pen, step=step, snapshot=checkpoint.snapshot, fresh=False)
+        pen.audit("task.rollback", reason=reason, checkpoint=checkpoint.pk, seq=checkpoint.seq, kept=kept)
+        dispatch.advance(task.pk)
+        return task
+
+
+def fork(checkpoint_id: int, *, reason: str, actor: User, instruction: str = "", hold: bool = False) -> Task:
+    """A new task that goes on from a checkpoint, in a fork of the workspace. Raises Refused.
+
+    `instruction`: more words for the fork, appended as an operator's message. The effects of the history
+    that both share are remembered for both: the ledger's key is the root task's.
+    """
+    reason = clean_text(reason).strip()
+    if not reason:
+        raise Refused("Say why you fork: the reason is kept in the audit log.")
+    checkpoint = Checkpoint.objects.select_related(
+        "task__workspace", "task__profile_version", "branch", "snapshot"
+    ).get(pk=checkpoint_id)
+    origin = checkpoint.task
+    now = timezone.now()
+    with transaction.atomic():
+        number = Task.objects.filter(forked_from=origin).count() + 1
+        workspace = create_workspace(
+            name=clip(f"{origin.workspace.name} · fork {origin.pk}.{number}", 80),
+            owner=origin.workspace.owner,
+            driver=origin.workspace.driver,
+            actor=actor,
+            forked_from=origin.workspace,
+        )
+        for membership in origin.workspace.memberships.exclude(user=origin.workspace.owner):
+            workspace.memberships.create(user=membership.user, role=membership.role)
+        task = Task.objects.create(
+            workspace=workspace,
+            profile_version=origin.profile_version,
+            created_by=actor,
+            title=clip(f"{origin.title} (fork)", 120),
+            instruction=origin.instruction,
+            intake_done=True,
+            status=TaskStatus.QUEUED.value,
+            status_since=now,
+            max_steps=origin.max_steps,
+            scratchpad=checkpoint.scratchpad,
+            disk_restore=checkpoint.snapshot,
+            root=origin.root or origin,
+            forked_from=origin,
+            created_at=now,
+        )
+        task.branch = Branch.objects.create(
+            task=task,
+            number=1,
+            parent=checkpoint.branch,
+            parent_seq=checkpoint.seq,
+            first_step=checkpoint.step_number + (0 if checkpoint.pending else 1),
+            reason=reason,
+            created_by=actor,
+        )
+        task.save(update_fields=["branch"])
+        hold_workspace(task)
+        with writing(task.pk, actor=actor) as pen:
+            pen.event(
+                EventKind.TASK_CREATED,
+                instruction=clip(task.instruction, EXCERPT_CHARS),
+                profile=str(origin.profile_version),
+                version=origin.profile_version.number,
+                fork_of=origin.pk,
+                checkpoint_seq=checkpoint.seq,
+            )
+            step = _put_back_pending(pen, checkpoint, task.branch)
+            if instruction.strip():
+                seq = pen.event(EventKind.MESSAGE_ADDED, role="operator", text=clip(instruction, EXCERPT_CHARS))
+                pen.message("user", f"Message from the operator: {instruction}", seq=seq, pinned=True)
+            save_checkpoint(pen, step=step, snapshot=checkpoint.snapshot, fresh=False)
+            pen.audit("task.fork", reason=reason, of=origin.pk, seq=checkpoint.seq)
+            if hold:
+                latch = Latch.objects.create(
+                    task=pen.task,
+                    mode=PauseMode.BOUNDARY.value,
+                    reason="forked on hold",
+                    placed_by=actor,
+                    placed_at=pen.now,
+                )
+                order_pause(pen, latch)
+            dispatch.advance(task.pk)
+        with writing(origin.pk, actor=actor) as pen:
+            pen.event(EventKind.TASK_FORKED, checkpoint_seq=checkpoint.seq, fork=task.pk, reason=clip(reason, 500))
+    task.refresh_from_db()
+    return task
+
+
+def _put_back_pending(pen: Pen, checkpoint: Checkpoint, branch: Branch) -> Step | None:
+    """Calls that had no result at the checkpoint stand on the new branch again, held ones with a new question."""
+    if not checkpoint.pending:
+        return None
+    step = Step.objects.create(
+        task=pen.task,
+        branch=branch,
+        number=checkpoint.step_number,
+        phase=StepPhase.JUDGED.value,
+        started_at=pen.now,
+    )
+    for fields in checkpoint.pending:
+        held = fields["verdict"] == Verdict.HOLD.value
+        call = ToolCall.objects.create(
+            task=pen.task,
+            branch=branch,
+            step=step,
+            status=(CallStatus.HELD if held else CallStatus.APPROVED).value,
+            **fields,
+        )
+        pen.event(
+            EventKind.CALL_JUDGED,
+            step=step.number,
+            tool_call=call.pk,
+            name=call.name,
+            arguments=clip(call.raw_arguments, EXCERPT_CHARS),
+            effect=call.effect,
+            verdict=call.verdict,
+            problems=[],
+        )
+        if held:
+            ask_to_approve(pen, call)
+    return step
+
+
+def ask_to_approve(pen: Pen, call: ToolCall) -> None:
+    """Open the escalation of a held call."""
+    what = "cannot be undone" if call.effect == Effect.IRREVERSIBLE.value else f"has the effect {call.effect}"
+    open_escalation(
+        pen,
+        kind=EscalationKind.HELD_CALL,
+        question=f"May the agent call {call.name}? It {what}.",
+        deadline=pen.now + timedelta(seconds=pen.task.profile_version.approval_expires_s),
+        tool_call=call,
+    )

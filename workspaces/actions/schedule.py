@@ -1,0 +1,65 @@
+"""What time brings: due tasks are dispatched again, waits end, questions expire. Any number may run at once."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from django.db import transaction
+from django.db.models import F, Q
+from django.db.models.functions import Now
+
+from workspaces import dispatch
+from workspaces.domain.states import EscalationStatus, TaskStatus, WaitingFor
+from workspaces.models import Escalation, Task
+
+from .escalations import expire_escalation
+from .leases import CLAIMABLE, LEASE_FREE
+from .pen import writing
+from .waits import wake
+
+BATCH = 500
+
+
+def redispatch_due(*, after_s: float) -> int:
+    """Call again for tasks that nobody took up `after_s` after the last call; returns how many."""
+    due = Q(dispatched_at=None) | Q(dispatched_at__lt=Now() - timedelta(seconds=after_s))
+    with transaction.atomic():
+        ids = list(
+            Task.objects.select_for_update(skip_locked=True)
+            .filter(CLAIMABLE & LEASE_FREE & due)
+            .order_by(F("dispatched_at").asc(nulls_first=True))
+            .values_list("pk", flat=True)[:BATCH]
+        )
+        Task.objects.filter(pk__in=ids).update(dispatched_at=Now())
+        for task_id in ids:
+            dispatch.advance(task_id)
+    return len(ids)
+
+
+def end_waits() -> int:
+    """Wake tasks whose waiting time is over (all but those that wait for an operator); returns how many."""
+    ids = list(
+        Task.objects.filter(status=TaskStatus.WAITING.value, waiting_until__lte=Now())
+        .exclude(waiting_for=WaitingFor.OPERATOR.value)
+        .order_by("waiting_until")
+        .values_list("pk", flat=True)[:BATCH]
+    )
+    woken = 0
+    for task_id in ids:
+        with writing(task_id) as pen:
+            task = pen.task
+            still = task.status == TaskStatus.WAITING.value and task.waiting_for != WaitingFor.OPERATOR.value
+            if still and task.waiting_until is not None and task.waiting_until <= pen.now:
+                wake(pen, why=f"the wait for {task.waiting_for} is over")
+                woken += 1
+    return woken
+
+
+def expire_due() -> int:
+    """Expire escalations whose deadline has passed; returns how many."""
+    ids = list(
+        Escalation.objects.filter(status=EscalationStatus.OPEN.value, deadline__lte=Now())
+        .order_by("deadline")
+        .values_list("pk", flat=True)[:BATCH]
+    )
+    return sum(expire_escalation(escalation_id) for escalation_id in ids)

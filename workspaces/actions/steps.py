@@ -1,0 +1,170 @@
+"""What a worker writes about a task and its steps between claim and settle. Calls: calls.py, model_calls.py."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from workspaces.domain.events import EXCERPT_CHARS, EventKind
+from workspaces.domain.states import (
+    EscalationKind,
+    PauseMode,
+    StepPhase,
+    TaskStatus,
+    WaitingFor,
+)
+from workspaces.domain.text import clip
+from workspaces.models import Checkpoint, Escalation, Snapshot, Step, ToolCall
+
+from .calls import hold_call
+from .checkpoints import save_checkpoint
+from .escalations import open_escalation, wait_for_operator
+from .pen import Pen, writing
+from .rollbacks import ask_to_approve
+from .tasks import end_task, standing_latch
+
+ANSWER_WITHIN = timedelta(days=7)
+
+
+def begin_running(task_id: int, fence: int, *, worker: str, previous_owner: str) -> bool:
+    """queued → running, or the take-over from a dead worker. False when a latch holds the task instead."""
+    with writing(task_id, fence=fence) as pen:
+        if previous_owner:
+            pen.event(EventKind.TASK_TAKEN_OVER, from_worker=previous_owner, worker=worker)
+        if pen.task.status == TaskStatus.QUEUED.value:
+            latch = standing_latch(pen.task)
+            if latch is not None:
+                pen.set(latch=latch, pause_mode=latch.mode)
+                pen.move(TaskStatus.PAUSED)
+                pen.event(EventKind.TASK_PAUSED, mode=latch.mode, reason=latch.reason)
+                return False
+            pen.move(TaskStatus.RUNNING)
+            pen.event(EventKind.TASK_STARTED, worker=worker)
+            _withdraw_questions_of_the_task(pen)
+        return True
+
+
+def _withdraw_questions_of_the_task(pen: Pen) -> None:
+    """Questions that concern no call are moot once the task goes on: it tries again and asks again."""
+    moot = Escalation.objects.filter(task=pen.task, status="open", tool_call=None)
+    for escalation in moot:
+        pen.event(EventKind.ESCALATION_WITHDRAWN, escalation=escalation.pk, why="the task goes on")
+    moot.update(status="withdrawn")
+
+
+def begin_step(task_id: int, fence: int, number: int) -> Step:
+    with writing(task_id, fence=fence) as pen:
+        step = Step.objects.create(task=pen.task, branch=pen.branch, number=number, started_at=pen.now)
+        pen.event(EventKind.STEP_STARTED, step=number)
+        return step
+
+
+def finish_pause(task_id: int, fence: int, *, frozen: bool) -> None:
+    """pausing → paused: nothing runs any more."""
+    with writing(task_id, fence=fence) as pen:
+        if pen.task.status != TaskStatus.PAUSING.value:
+            return
+        pen.move(TaskStatus.PAUSED)
+        if frozen:
+            pen.event(EventKind.WORKSPACE_FROZEN)
+        latch = pen.task.latch
+        pen.event(
+            EventKind.TASK_PAUSED,
+            mode=pen.task.pause_mode or PauseMode.BOUNDARY.value,
+            reason=latch.reason if latch else "",
+        )
+
+
+def finish_task(task_id: int, fence: int, status: TaskStatus, text: str) -> None:
+    with writing(task_id, fence=fence) as pen:
+        end_task(pen, status, text)
+
+
+def wait_until(task_id: int, fence: int, what: WaitingFor, reason: str, until_in_s: float) -> None:
+    """Wait for quota, a workspace or time. A task that is pausing is left so: its pause comes first."""
+    with writing(task_id, fence=fence) as pen:
+        if pen.task.status == TaskStatus.RUNNING.value:
+            pen.wait(what, reason, pen.now + timedelta(seconds=until_in_s))
+
+
+def escalate(task_id: int, fence: int, kind: EscalationKind, question: str) -> None:
+    """Ask about the task as a whole, and wait."""
+    with writing(task_id, fence=fence) as pen:
+        open_escalation(pen, kind=kind, question=question, deadline=pen.now + ANSWER_WITHIN)
+        if pen.task.status == TaskStatus.RUNNING.value:
+            wait_for_operator(pen)
+
+
+def escalate_call(task_id: int, fence: int, call: ToolCall, kind: EscalationKind, question: str) -> None:
+    """Ask about one call, which is held meanwhile."""
+    with writing(task_id, fence=fence) as pen:
+        hold_call(pen, call)
+        expires = timedelta(seconds=pen.task.profile_version.approval_expires_s)
+        open_escalation(pen, kind=kind, question=question, deadline=pen.now + expires, tool_call=call)
+
+
+def wait_for_answers(
+    task_id: int, fence: int, step: Step, *, snapshot: Snapshot, fresh: bool, asked: list[ToolCall]
+) -> None:
+    """Ask to approve what is newly held, save a checkpoint with the pending calls, and wait."""
+    with writing(task_id, fence=fence) as pen:
+        for call in asked:
+            ask_to_approve(pen, call)
+        newest = Checkpoint.objects.filter(branch=pen.branch).order_by("-seq").first()
+        saved_already = newest is not None and newest.step_id == step.pk and not fresh and not asked
+        if not saved_already:
+            save_checkpoint(pen, step=step, snapshot=snapshot, fresh=fresh)
+        if pen.task.status == TaskStatus.RUNNING.value:
+            wait_for_operator(pen)
+
+
+def first_checkpoint(task_id: int, fence: int, snapshot: Snapshot) -> None:
+    """The state before step 1."""
+    with writing(task_id, fence=fence) as pen:
+        save_checkpoint(pen, step=None, snapshot=snapshot, fresh=True)
+
+
+def disk_restored(
+    task_id: int, fence: int, snapshot: Snapshot, *, why: str, duration_s: float, step: Step | None = None
+) -> None:
+    with writing(task_id, fence=fence) as pen:
+        if pen.task.disk_restore_id == snapshot.pk:
+            pen.set(disk_restore=None)
+        pen.event(
+            EventKind.WORKSPACE_RESTORED,
+            step=step.number if step else None,
+            snapshot=snapshot.ref,
+            why=why,
+            duration_s=round(duration_s, 4),
+        )
+
+
+def workspace_woke(task_id: int, fence: int, *, duration_s: float) -> None:
+    with writing(task_id, fence=fence) as pen:
+        pen.event(EventKind.WORKSPACE_WOKE, duration_s=round(duration_s, 4))
+
+
+def intake_done(task_id: int, fence: int, *, source: str, files: int, size_bytes: int) -> None:
+    with writing(task_id, fence=fence) as pen:
+        pen.set(intake_done=True)
+        pen.event(EventKind.INTAKE_DONE, source=source, files=files, bytes=size_bytes)
+
+
+def intake_failed(task_id: int, fence: int, *, source: str, message: str) -> None:
+    with writing(task_id, fence=fence) as pen:
+        pen.event(EventKind.INTAKE_FAILED, source=source, message=clip(message, EXCERPT_CHARS))
+    escalate(task_id, fence, EscalationKind.INTAKE, message)
+
+
+def correct_reply(task_id: int, fence: int, step: Step, *, problem: str, told: str) -> None:
+    """The reply held no call: say so to the model. The step has nothing to act on."""
+    with writing(task_id, fence=fence) as pen:
+        seq = pen.event(EventKind.REPLY_CORRECTED, step=step.number, problem=problem, told=clip(told, EXCERPT_CHARS))
+        pen.message("user", told, seq=seq)
+        Step.objects.filter(pk=step.pk).update(phase=StepPhase.ACTED.value)
+        step.phase = StepPhase.ACTED.value
+
+
+def note_correction(task_id: int, fence: int, step: Step, *, problem: str, told: str) -> None:
+    """A call was found where it does not belong (a fenced block): recorded, and read."""
+    with writing(task_id, fence=fence) as pen:
+        pen.event(EventKind.REPLY_CORRECTED, step=step.number, problem=problem, told=clip(told, EXCERPT_CHARS))

@@ -1,0 +1,43 @@
+"""Passing text for those who watch: at most 10 messages a second each, never stored."""
+
+from __future__ import annotations
+
+import time
+
+from workspaces import live
+from workspaces.domain.text import clean_text, decode_output
+
+INTERVAL_S = 0.1
+TAIL_CHARS = 4_000
+
+
+class TextStream:
+    """The reply of a running model call, sent whole each time, so that a late watcher sees it too."""
+
+    def __init__(self, task_id: int, model_call_id: int) -> None:
+        self._ids = (task_id, model_call_id)
+        self._text = ""
+        self._sent_at = 0.0
+
+    def __call__(self, delta: str) -> None:
+        self._text += delta
+        now = time.monotonic()
+        if now - self._sent_at >= INTERVAL_S:
+            self._sent_at = now
+            live.text_delta(*self._ids, clean_text(self._text[-TAIL_CHARS:]))
+
+
+class OutputStream:
+    """The newest output of a running tool call."""
+
+    def __init__(self, task_id: int, tool_call_id: int) -> None:
+        self._ids = (task_id, tool_call_id)
+        self._tail = b""
+        self._sent_at = 0.0
+
+    def __call__(self, _stream: str, chunk: bytes) -> None:
+        self._tail = (self._tail + chunk)[-TAIL_CHARS:]
+        now = time.monotonic()
+        if now - self._sent_at >= INTERVAL_S:
+            self._sent_at = now
+            live.output_delta(*self._ids, decode_output(self._tail))

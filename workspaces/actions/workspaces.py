@@ -1,0 +1,99 @@
+"""Workspaces: made, shared, and held by one task at a time."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from django.db import IntegrityError, transaction
+from django.utils import timezone
+
+from workspaces import dispatch
+from workspaces.domain.roles import Role
+from workspaces.domain.states import TaskStatus, WaitingFor
+from workspaces.domain.text import clean_text
+from workspaces.models import AuditEntry, Membership, Task, User, Workspace
+
+from .errors import Refused
+from .waits import wake_waiting
+
+
+def create_workspace(
+    *, name: str, owner: User, driver: str, actor: User, forked_from: Workspace | None = None
+) -> Workspace:
+    """A new, empty workspace with its owner as a member. Raises Refused when the name is taken."""
+    name = clean_text(name).strip()
+    if not name:
+        raise Refused("Give the workspace a name.")
+    like = forked_from or Workspace()
+    try:
+        with transaction.atomic():
+            workspace = Workspace.objects.create(
+                name=name[:80],
+                owner=owner,
+                sandbox_key=f"w-{secrets.token_hex(8)}",
+                driver=driver,
+                runtime=like.runtime,
+                memory_bytes=like.memory_bytes,
+                cpus=like.cpus,
+                pids=like.pids,
+                disk_bytes=like.disk_bytes,
+                forked_from=forked_from,
+            )
+            Membership.objects.create(workspace=workspace, user=owner, role=Role.OWNER.value)
+            _audit("workspace.create", workspace, actor, name=name)
+    except IntegrityError as error:
+        raise Refused(f"You already have a workspace named {name}.") from error
+    return workspace
+
+
+def set_member(workspace: Workspace, *, user: User, role: Role | None, actor: User) -> None:
+    """Give a role, change it, or (None) take it away. Raises Refused for the owner's own role."""
+    with transaction.atomic():
+        if user.pk == workspace.owner_id and role is not Role.OWNER:
+            raise Refused(f"{user} owns this workspace and keeps the owner's role.")
+        if role is None:
+            Membership.objects.filter(workspace=workspace, user=user).delete()
+        else:
+            Membership.objects.update_or_create(workspace=workspace, user=user, defaults={"role": role.value})
+        _audit("workspace.member", workspace, actor, user=user.username, role=role.value if role else "none")
+
+
+def hold_workspace(task: Task) -> bool:
+    """Make the task the only writer of its workspace's disk. False when another task holds it."""
+    held = Workspace.objects.filter(pk=task.workspace_id, held_by=None).update(held_by=task)
+    return held == 1 or Workspace.objects.filter(pk=task.workspace_id, held_by=task).exists()
+
+
+def release_workspace(task: Task) -> None:
+    """Let go of the workspace and wake the task that has waited longest for it; else stop the sandbox."""
+    if not Workspace.objects.filter(pk=task.workspace_id, held_by=task).update(held_by=None):
+        return
+    waiting = (
+        Task.objects.filter(
+            workspace_id=task.workspace_id,
+            status=TaskStatus.WAITING.value,
+            waiting_for=WaitingFor.WORKSPACE.value,
+        )
+        .order_by("waiting_since")
+        .values_list("pk", flat=True)
+        .first()
+    )
+    if waiting is None:
+        dispatch.rest_workspace(task.workspace_id)
+    else:
+        transaction.on_commit(
+            lambda: wake_waiting(waiting, waiting_for=WaitingFor.WORKSPACE.value, why="the workspace is free")
+        )
+
+
+def _audit(action: str, workspace: Workspace, actor: User, **data: str) -> None:
+    AuditEntry.objects.create(actor=actor, action=action, workspace=workspace, data=data, at=timezone.now())
+
+
+@contextmanager
+def while_free(workspace_id: int) -> Iterator[Workspace | None]:
+    """The workspace, locked so that no task can hold it meanwhile; None when one does."""
+    with transaction.atomic():
+        yield (Workspace.objects.select_for_update(of=("self",)).filter(pk=workspace_id, held_by=None).first())

@@ -1,0 +1,35 @@
+"""The only door to Celery: jobs by name, ids in, sent on commit.
+
+A message is a wake-up call. When the broker does not take it, the scheduler sends it again: the database
+knows what is due.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from celery import current_app
+from django.db import transaction
+from kombu.exceptions import OperationalError
+
+logger = logging.getLogger(__name__)
+
+ADVANCE = "workspaces.jobs.advance"
+REST = "workspaces.jobs.rest_workspace"
+
+
+def advance(task_id: int) -> None:
+    """Have some worker run the task's next step."""
+    transaction.on_commit(lambda: _send(ADVANCE, task_id))
+
+
+def rest_workspace(workspace_id: int) -> None:
+    """Have some worker stop the workspace's sandbox, if no task holds it."""
+    transaction.on_commit(lambda: _send(REST, workspace_id))
+
+
+def _send(name: str, *ids: int) -> None:
+    try:
+        current_app.send_task(name, args=ids, retry=False)
+    except (OperationalError, OSError) as error:
+        logger.warning("%s%s was not sent, the scheduler will: %s", name, ids, error)

@@ -1,0 +1,66 @@
+"""The gate: judges every call that a model proposes, before any of them runs. Pure.
+
+Verdicts: `allow`; `correct`, back to the model with exact evidence; `hold`, for an operator; `replay`, the
+recorded result of an effect that is completed already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from workspaces.domain.effects import Effect, arguments_hash
+from workspaces.domain.names import nearest_names
+from workspaces.domain.replies import ProposedCall
+from workspaces.domain.schema import Problem, argument_problems
+from workspaces.domain.states import Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class KnownTool:
+    """What the gate has to know of a tool."""
+
+    parameters: Mapping[str, Any]
+    effect: Effect
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """`told` is what the model reads when the verdict is `correct`. `call_hash` is empty without arguments."""
+
+    verdict: Verdict
+    effect: Effect | None
+    call_hash: str = ""
+    problems: tuple[Problem, ...] = ()
+    told: str = ""
+
+
+def judge(call: ProposedCall, tools: Mapping[str, KnownTool]) -> Judgement:
+    """Everything but the ledger: name, arguments, effect. The order is that of what a model can mend first."""
+    tool = tools.get(call.name)
+    if tool is None:
+        return _correct(None, Problem("$", _unknown(call.name, tools), call.name))
+    if call.arguments is None:
+        return _correct(tool.effect, Problem("$", f"{call.problem or 'unparsable'}: {call.detail}"))
+    problems = argument_problems(tool.parameters, call.arguments)
+    if problems:
+        return _correct(tool.effect, *problems)
+    held = tool.effect is Effect.IRREVERSIBLE
+    return Judgement(
+        verdict=Verdict.HOLD if held else Verdict.ALLOW,
+        effect=tool.effect,
+        call_hash=arguments_hash(call.name, call.arguments),
+    )
+
+
+def _correct(effect: Effect | None, *problems: Problem) -> Judgement:
+    lines = "\n".join(f"- {problem.path}: {problem.reason}" for problem in problems)
+    told = f"This call was not run. What is wrong with it:\n{lines}\nCorrect it and call again."
+    return Judgement(verdict=Verdict.CORRECT, effect=effect, problems=problems, told=told)
+
+
+def _unknown(name: str, tools: Mapping[str, KnownTool]) -> str:
+    nearest = nearest_names(name, tools)
+    hint = f"Did you mean {' or '.join(nearest)}?" if nearest else f"There are: {', '.join(sorted(tools))}."
+    return f"there is no tool named {name!r}. {hint}"

@@ -1,0 +1,45 @@
+"""What a tool call does outside its sandbox, and the key under which the ledger remembers it. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from enum import StrEnum
+from typing import Any
+
+
+class Effect(StrEnum):
+    """Ordered by how much a repeat could hurt."""
+
+    NONE = "none"  # reads only
+    WORKSPACE = "workspace"  # changes files; undone by restoring a snapshot
+    EXTERNAL = "external"  # acts outside; undoable or repeatable
+    IRREVERSIBLE = "irreversible"  # acts outside; cannot be undone
+
+    @property
+    def leaves_sandbox(self) -> bool:
+        return self in (Effect.EXTERNAL, Effect.IRREVERSIBLE)
+
+    @property
+    def touches_disk(self) -> bool:
+        """Whether files may differ afterwards. Only reads are known to leave the disk as it was."""
+        return self is not Effect.NONE
+
+
+def canonical_json(value: Any) -> str:
+    """One text for one value: sorted keys, no spaces. Raises ValueError for NaN and infinities."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
+
+def arguments_hash(name: str, arguments: dict[str, Any]) -> str:
+    """SHA-256 (hex) of a tool's name and exact arguments. An approval is bound to it."""
+    return hashlib.sha256(f"{name}\n{canonical_json(arguments)}".encode()).hexdigest()
+
+
+def effect_key(root_task_id: int, call_hash: str, occurrence: int) -> str:
+    """The ledger's key (hex) of the `occurrence`-th (1, 2, …) such call along one line of history.
+
+    A rollback or a fork walks the same line again and so meets the same keys: a completed effect is
+    replayed. A second, meant call on the same line has the next occurrence, hence a key of its own.
+    """
+    return hashlib.sha256(f"{root_task_id}\n{call_hash}\n{occurrence}".encode()).hexdigest()

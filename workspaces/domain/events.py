@@ -1,0 +1,78 @@
+"""The kinds of trace events, what each one's data holds, and the hash that chains them. Pure.
+
+Data is JSON. Long texts are excerpts; the whole stands in the row that the id names. The readers are the
+task page (`templates/trace/_event.html`), the detectors and the auditor.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from workspaces.domain.effects import canonical_json
+
+GENESIS = "0" * 64
+EXCERPT_CHARS = 2_000
+
+
+class EventKind(StrEnum):
+    TASK_CREATED = "task.created"  # instruction, profile, version, fork_of?, checkpoint_seq?
+    TASK_STARTED = "task.started"  # worker
+    TASK_QUEUED = "task.queued"  # reason
+    TASK_WAITING = "task.waiting"  # waiting_for, reason, until
+    TASK_PAUSING = "task.pausing"  # mode, reason
+    TASK_PAUSED = "task.paused"  # mode, reason
+    TASK_RESUMED = "task.resumed"  # reason
+    TASK_SUCCEEDED = "task.succeeded"  # result
+    TASK_FAILED = "task.failed"  # reason
+    TASK_CANCELLED = "task.cancelled"  # reason
+    TASK_CANCELLING = "task.cancelling"  # reason
+    TASK_ROLLED_BACK = "task.rolled_back"  # checkpoint_seq, branch, reason, steps, files, cost_usd, kept_effects
+    TASK_FORKED = "task.forked"  # checkpoint_seq, fork (task id), reason
+    TASK_TAKEN_OVER = "task.taken_over"  # from_worker, worker, phase, step
+    LIMIT_RAISED = "limit.raised"  # what, old, new, reason
+    INTAKE_DONE = "intake.done"  # source, files, bytes
+    INTAKE_FAILED = "intake.failed"  # source, message
+    STEP_STARTED = "step.started"  # step
+    CONTEXT_BUILT = "context.built"  # messages, tokens, window_tokens, ranges
+    MODEL_CALLED = "model.called"  # model_call, model, attempt, tokens
+    MODEL_REPLIED = "model.replied"  # model_call, text, calls, finish_reason, usage, cost_usd, latency_s
+    MODEL_FAILED = "model.failed"  # model_call, error_kind, message, permanent, retry_after_s, attempt
+    MODEL_DROPPED = "model.dropped"  # model_call, why, partial
+    REPLY_CORRECTED = "reply.corrected"  # problem, told
+    CALL_JUDGED = "call.judged"  # tool_call, name, arguments, effect, verdict, problems
+    CALL_STARTED = "call.started"  # tool_call, name, effect, attempt
+    CALL_FINISHED = "call.finished"  # tool_call, name, result_class, result, duration_s, data
+    CALL_REPLAYED = "call.replayed"  # tool_call, name, result, of (tool_call)
+    CALL_UNKNOWN = "call.unknown"  # tool_call, name, effect, what (done about it)
+    CALL_ABANDONED = "call.abandoned"  # tool_call, name, why
+    ESCALATION_OPENED = "escalation.opened"  # escalation, escalation_kind, question, deadline, tool_call?
+    ESCALATION_ANSWERED = "escalation.answered"  # escalation, decision, words, arguments?
+    ESCALATION_EXPIRED = "escalation.expired"  # escalation
+    ESCALATION_WITHDRAWN = "escalation.withdrawn"  # escalation, why
+    MESSAGE_ADDED = "message.added"  # role, text
+    NOTE_WRITTEN = "note.written"  # section, text, by ("agent" or "operator")
+    CHECKPOINT_SAVED = "checkpoint.saved"  # checkpoint, snapshot, added_bytes, files, duration_s, pending
+    WORKSPACE_WOKE = "workspace.woke"  # duration_s
+    WORKSPACE_RESTORED = "workspace.restored"  # snapshot, why, duration_s
+    WORKSPACE_FROZEN = "workspace.frozen"  # (nothing)
+
+
+def event_hash(
+    previous: str, *, seq: int, kind: str, branch: int, step: int | None, actor: str, at: datetime, data: Any
+) -> str:
+    """SHA-256 (hex) over the previous hash and everything that the event says."""
+    body = canonical_json(
+        {
+            "seq": seq,
+            "kind": kind,
+            "branch": branch,
+            "step": step,
+            "actor": actor,
+            "at": at.isoformat(timespec="microseconds"),
+            "data": data,
+        }
+    )
+    return hashlib.sha256(f"{previous}\n{body}".encode()).hexdigest()

@@ -1,0 +1,127 @@
+"""The states of a task, a step and a call, and the table of allowed moves. Pure."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class TaskStatus(StrEnum):
+    QUEUED = "queued"  # ready, no worker has taken it up yet
+    RUNNING = "running"
+    WAITING = "waiting"  # for what `WaitingFor` says
+    PAUSING = "pausing"  # an order to pause stands, a worker is still busy
+    PAUSED = "paused"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+    @property
+    def is_final(self) -> bool:
+        return self in FINAL
+
+
+class WaitingFor(StrEnum):
+    WORKSPACE = "workspace"
+    QUOTA = "quota"
+    OPERATOR = "operator"
+    BUDGET = "budget"
+    CHILD = "child"
+    TIMER = "timer"
+
+
+class PauseMode(StrEnum):
+    BOUNDARY = "boundary"  # when the running step has ended
+    NOW = "now"  # freeze the sandbox, drop a streaming model call
+
+
+class StepPhase(StrEnum):
+    """The last phase of a step that is written down as finished, in order."""
+
+    STARTED = "started"
+    CONTEXT = "context"  # the manifest is built
+    REPLIED = "replied"  # the model's reply is stored
+    JUDGED = "judged"  # every call has its verdict
+    ACTED = "acted"  # every call has its result
+    SETTLED = "settled"  # the checkpoint is saved
+
+
+class CallStatus(StrEnum):
+    """A tool call's life. `held` waits for an operator; `running` has an intent and no result yet."""
+
+    PROPOSED = "proposed"
+    HELD = "held"
+    APPROVED = "approved"  # allowed by the gate or by an operator
+    RUNNING = "running"
+    DONE = "done"  # has a result, also when it was corrected, rejected, replayed or answered
+    ABANDONED = "abandoned"  # a rollback or a cancel came before its result
+
+
+class ModelCallStatus(StrEnum):
+    RUNNING = "running"  # intent written
+    REPLIED = "replied"
+    FAILED = "failed"
+    DROPPED = "dropped"  # by an order, or its worker died
+
+
+class Verdict(StrEnum):
+    ALLOW = "allow"
+    CORRECT = "correct"  # back to the model with evidence
+    HOLD = "hold"  # for an operator
+    REPLAY = "replay"  # a completed effect: its recorded result is given
+
+
+class EscalationKind(StrEnum):
+    HELD_CALL = "held_call"
+    QUESTION = "question"
+    UNKNOWN_OUTCOME = "unknown_outcome"
+    PROVIDER = "provider"
+    SANDBOX = "sandbox"
+    NO_ACTION = "no_action"
+    CONTEXT_FULL = "context_full"
+    LIMIT = "limit"
+    INTAKE = "intake"
+    INTERNAL = "internal"  # agentdesk itself failed
+
+
+class EscalationStatus(StrEnum):
+    OPEN = "open"
+    ANSWERED = "answered"
+    EXPIRED = "expired"
+    WITHDRAWN = "withdrawn"  # a rollback, a cancel or the end of the task made it moot
+
+
+S = TaskStatus
+FINAL = frozenset({S.SUCCEEDED, S.FAILED, S.CANCELLED})
+ACTIVE = frozenset({S.QUEUED, S.RUNNING, S.WAITING, S.PAUSING})
+
+MOVES: dict[TaskStatus, frozenset[TaskStatus]] = {
+    S.QUEUED: frozenset({S.RUNNING, S.PAUSED, S.CANCELLED}),
+    S.RUNNING: frozenset({S.WAITING, S.PAUSING, S.PAUSED, S.SUCCEEDED, S.FAILED, S.CANCELLED}),
+    S.WAITING: frozenset({S.QUEUED, S.PAUSED, S.FAILED, S.CANCELLED}),
+    S.PAUSING: frozenset({S.RUNNING, S.PAUSED, S.SUCCEEDED, S.FAILED, S.CANCELLED}),
+    S.PAUSED: frozenset({S.QUEUED, S.FAILED, S.CANCELLED}),
+    # a rollback takes a finished task back to a checkpoint, where it waits for a resume
+    S.SUCCEEDED: frozenset({S.PAUSED}),
+    S.FAILED: frozenset({S.PAUSED}),
+    S.CANCELLED: frozenset({S.PAUSED}),
+}
+
+WHY_NOT: dict[TaskStatus, str] = {
+    S.QUEUED: "it is queued",
+    S.RUNNING: "it is running",
+    S.WAITING: "it is waiting",
+    S.PAUSING: "it is already pausing",
+    S.PAUSED: "it is already paused",
+    S.SUCCEEDED: "it has already succeeded",
+    S.FAILED: "it has already failed",
+    S.CANCELLED: "it was cancelled",
+}
+
+
+def may_move(old: TaskStatus, new: TaskStatus) -> bool:
+    return new in MOVES[old]
+
+
+def is_quiet(status: TaskStatus) -> bool:
+    """Nothing runs for the task: it can be rolled back."""
+    return status in FINAL or status in (S.PAUSED, S.WAITING)

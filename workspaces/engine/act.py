@@ -1,0 +1,196 @@
+"""Act and settle: runs the allowed calls in order, each with its intent before and its result after."""
+
+from __future__ import annotations
+
+import logging
+
+from django.db import connection
+
+from workspaces.actions import calls as call_actions
+from workspaces.actions import checkpoints, steps
+from workspaces.actions.errors import Refused
+from workspaces.actions.streams import OutputStream
+from workspaces.domain.effects import Effect
+from workspaces.domain.results import ResultClass
+from workspaces.domain.states import CallStatus, EscalationKind, EscalationStatus, TaskStatus
+from workspaces.engine.disk import Disk, call_key
+from workspaces.engine.gate import ask_when_silent
+from workspaces.engine.notebook import Notebook
+from workspaces.engine.run import Ended, Run
+from workspaces.models import Escalation, Snapshot, Step, ToolCall
+from workspaces.sandboxes.base import ExecInterrupted, SandboxGone
+from workspaces.tools.base import Tool, ToolContext, ToolResult
+
+logger = logging.getLogger(__name__)
+
+
+class Actor:
+    def __init__(self, run: Run, disk: Disk, step: Step) -> None:
+        self.run = run
+        self.disk = disk
+        self.step = step
+
+    def act(self) -> None:
+        """Phase act. Raises Ended when the task waits for an operator, is paused or cancelled."""
+        newly_held = []
+        for call in self._unfinished():
+            if call.status == CallStatus.RUNNING.value:
+                self._recover(call)
+            if call.status == CallStatus.HELD.value:
+                if not self._is_asked(call):
+                    newly_held.append(call)
+            elif call.status == CallStatus.APPROVED.value:
+                self._run_one(call)
+                self.run.obey(self.disk)
+        if self._unfinished():
+            self._wait(newly_held)
+            raise Ended
+        call_actions.mark_acted(self.run.task.pk, self.run.fence, self.step)
+
+    def settle(self) -> None:
+        """Phase settle: the checkpoint; then the task ends, waits, or the next step follows."""
+        run = self.run
+        snapshot, fresh = self.disk.saved()
+        checkpoints.settle_step(run.task.pk, run.fence, self.step, snapshot=snapshot, fresh=fresh)
+        finished = ToolCall.objects.filter(step=self.step, control="finish").order_by("position").first()
+        if finished is not None:
+            steps.finish_task(run.task.pk, run.fence, TaskStatus.SUCCEEDED, finished.result)
+            raise Ended
+        ask_when_silent(run, self.step)
+
+    def _unfinished(self) -> list[ToolCall]:
+        done = [CallStatus.DONE.value, CallStatus.ABANDONED.value]
+        return list(
+            ToolCall.objects.filter(step=self.step)
+            .exclude(status__in=done)
+            .select_related("step", "snapshot_before")
+            .order_by("position")
+        )
+
+    def _is_asked(self, call: ToolCall) -> bool:
+        return Escalation.objects.filter(tool_call=call, status=EscalationStatus.OPEN.value).exists()
+
+    def _wait(self, newly_held: list[ToolCall]) -> None:
+        """Held calls are asked about, with a checkpoint that holds them as pending."""
+        unknown = [call for call in newly_held if call.attempt > 0]
+        for call in unknown:
+            self._ask_what_happened(call)
+        asked = [call for call in newly_held if call.attempt == 0]
+        snapshot, fresh = self.disk.saved()
+        steps.wait_for_answers(self.run.task.pk, self.run.fence, self.step, snapshot=snapshot, fresh=fresh, asked=asked)
+
+    def _run_one(self, call: ToolCall) -> None:
+        effect = Effect(call.effect)
+        before: Snapshot | None = None
+        if effect.touches_disk:
+            before, _ = self.disk.saved()
+        if effect.touches_disk:
+            self.disk.changed()
+        try:
+            call_actions.start_call(self.run.task.pk, self.run.fence, call, key=call_key(call), snapshot_before=before)
+        except Refused as refused:
+            logger.info("call %s was not started: %s", call.pk, refused)
+            self._not_started(call, str(refused))
+            return
+        self._finish(call)
+
+    def _not_started(self, call: ToolCall, why: str) -> None:
+        """An approval that is gone is asked for again; an effect under way elsewhere is a question of its own."""
+        if call.effect_key and "effect" in why:
+            steps.escalate_call(
+                self.run.task.pk,
+                self.run.fence,
+                call,
+                EscalationKind.UNKNOWN_OUTCOME,
+                f"{call.name} was not run: {why}. Did it happen?",
+            )
+            return
+        steps.escalate_call(
+            self.run.task.pk,
+            self.run.fence,
+            call,
+            EscalationKind.HELD_CALL,
+            f"May the agent call {call.name}? The earlier approval no longer holds: {why}.",
+        )
+
+    def _finish(self, call: ToolCall) -> None:
+        """Run a call whose intent is written (or wait for the command that it already started)."""
+        tool = self.run.tools[call.name]
+        output = OutputStream(self.run.task.pk, call.pk)
+        notebook = Notebook(self.run, self.step)
+        sandbox = self.disk.awake() if _needs_sandbox(tool) else self.disk.sandbox
+        connection.close()  # nothing is held while a command runs
+        try:
+            result = tool.run(
+                call.arguments or {},
+                ToolContext(
+                    key=call_key(call),
+                    sandbox=sandbox,
+                    notes=notebook,
+                    on_output=output,
+                    interrupt=self.run.orders.interrupt,
+                ),
+            )
+        except ExecInterrupted:
+            self.run.obey(self.disk)
+            raise
+        except SandboxGone:
+            self._outcome_unknown(call)
+            return
+        self._store(call, result)
+
+    def _store(self, call: ToolCall, result: ToolResult) -> None:
+        if result.control == "ask_operator":
+            steps.escalate_call(self.run.task.pk, self.run.fence, call, EscalationKind.QUESTION, result.content)
+            call.status = CallStatus.HELD.value
+            return
+        call_actions.finish_call(
+            self.run.task.pk,
+            self.run.fence,
+            call,
+            content=result.content,
+            result_class=ResultClass(result.result_class),
+            data=dict(result.data),
+            control=result.control,
+        )
+
+    def _recover(self, call: ToolCall) -> None:
+        """A call with an intent and no result: its worker died, or a pause froze it."""
+        if self.disk.sandbox.state() in ("running", "frozen") and self.disk.sandbox.is_known(call_key(call)):
+            self.disk.changed()
+            self._finish(call)
+            return
+        self._outcome_unknown(call)
+
+    def _outcome_unknown(self, call: ToolCall) -> None:
+        """Nobody can tell whether it ran. Undone and repeated where that is safe; else a person decides."""
+        effect = Effect(call.effect)
+        if effect.leaves_sandbox:
+            self._ask_what_happened(call)
+            return
+        what = "run again: it only reads"
+        if effect is Effect.WORKSPACE:
+            assert call.snapshot_before is not None
+            self.disk.restore(
+                call.snapshot_before,
+                why=f"before {call.name} is run again: its outcome is unknown",
+                step=self.step,
+            )
+            what = "the files were put back to before the call, then it was run again"
+        call_actions.retry_call(self.run.task.pk, self.run.fence, call, what=what)
+        self._run_one(call)
+
+    def _ask_what_happened(self, call: ToolCall) -> None:
+        steps.escalate_call(
+            self.run.task.pk,
+            self.run.fence,
+            call,
+            EscalationKind.UNKNOWN_OUTCOME,
+            f"{call.name} was started and its result was lost. It may or may not have happened; look outside, then say.",
+        )
+        call.status = CallStatus.HELD.value
+
+
+def _needs_sandbox(tool: Tool) -> bool:
+    """Notes, questions and the end need no machine."""
+    return tool.spec.name not in ("note", "ask_operator", "finish")

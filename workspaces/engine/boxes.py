@@ -1,0 +1,48 @@
+"""The sandbox drivers of this process, and the sandbox of a workspace."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+from django.conf import settings
+
+from workspaces.models import Workspace
+from workspaces.sandboxes import make_driver
+from workspaces.sandboxes.base import Sandbox, SandboxDriver, SandboxLimits, SandboxSpec
+
+_drivers: dict[str, SandboxDriver] = {}
+_lock = threading.Lock()
+
+
+def driver_named(name: str) -> SandboxDriver:
+    """The driver "docker" or "local"; made once. Raises SandboxUnavailable."""
+    with _lock:
+        if name not in _drivers:
+            _drivers[name] = make_driver(
+                name,
+                Path(settings.AGENTDESK_HOME) / "sandboxes",
+                image=settings.SANDBOX_IMAGE,
+                store=settings.SANDBOX_STORE,
+            )
+        return _drivers[name]
+
+
+def driver_for(workspace: Workspace) -> SandboxDriver:
+    return driver_named(workspace.driver)
+
+
+def sandbox_for(workspace: Workspace) -> Sandbox:
+    """Opens, starts nothing."""
+    return driver_for(workspace).open(
+        SandboxSpec(
+            key=workspace.sandbox_key,
+            limits=SandboxLimits(
+                memory_bytes=workspace.memory_bytes,
+                cpus=float(workspace.cpus),
+                pids=workspace.pids,
+                disk_bytes=workspace.disk_bytes,
+            ),
+            runtime=workspace.runtime,
+        )
+    )

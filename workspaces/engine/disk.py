@@ -1,0 +1,114 @@
+"""The workspace's sandbox and disk as a run sees them: awake when needed, snapshots taken when something changed."""
+
+from __future__ import annotations
+
+import time
+from functools import cached_property
+
+from django.db.models import Q
+
+from workspaces.actions import steps
+from workspaces.actions.checkpoints import store_snapshot
+from workspaces.domain.states import CallStatus
+from workspaces.engine.boxes import sandbox_for
+from workspaces.engine.run import Run
+from workspaces.models import Checkpoint, Snapshot, Step, ToolCall
+from workspaces.queries.history import latest_checkpoint
+from workspaces.sandboxes.base import Sandbox
+
+
+class Disk:
+    """`saved` is the newest snapshot that is known to equal the disk, or None when something may have changed."""
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self._saved: Snapshot | None = None
+        self._awake = False
+
+    @cached_property
+    def sandbox(self) -> Sandbox:
+        return sandbox_for(self.run.task.workspace)
+
+    def awake(self) -> Sandbox:
+        """The sandbox, running (created, started or thawed if it has to be)."""
+        if not self._awake:
+            if self.sandbox.state() != "running":
+                began = time.monotonic()
+                self.sandbox.start()
+                steps.workspace_woke(self.run.task.pk, self.run.fence, duration_s=time.monotonic() - began)
+            self._awake = True
+        return self.sandbox
+
+    def freeze(self) -> bool:
+        """Halt whatever runs; whether there was anything to halt."""
+        if self.sandbox.state() != "running":
+            return False
+        self.sandbox.freeze()
+        return True
+
+    def end_commands(self) -> None:
+        """Kill what the task's calls left running."""
+        running = ToolCall.objects.filter(task=self.run.task, status=CallStatus.RUNNING.value)
+        for call in running:
+            self.sandbox.kill(call_key(call))
+        if self.sandbox.state() == "frozen":
+            self.sandbox.thaw()
+
+    def changed(self) -> None:
+        """A call that may touch files is about to run."""
+        self._saved = None
+
+    def saved(self) -> tuple[Snapshot, bool]:
+        """A snapshot that equals the disk, and whether it was taken for this."""
+        if self._saved is None:
+            self._saved = self._unchanged_since_checkpoint()
+        if self._saved is not None:
+            return self._saved, False
+        self._saved = store_snapshot(self.run.task.workspace, self.sandbox.snapshot())
+        return self._saved, True
+
+    def _unchanged_since_checkpoint(self) -> Snapshot | None:
+        """The newest checkpoint's snapshot, when no call that touches files has started after it."""
+        newest: Checkpoint | None = latest_checkpoint(self.run.task)
+        if newest is None:
+            return None
+        touched = (
+            ToolCall.objects.filter(branch_id=self.run.task.branch_id, attempt__gt=0)
+            .filter(Q(seq=None) | Q(seq__gt=newest.seq))
+            .exclude(effect="none")
+            .exists()
+        )
+        return None if touched else newest.snapshot
+
+    def first_checkpoint(self) -> None:
+        """The state before the first step of a branch that has none yet."""
+        if latest_checkpoint(self.run.task) is None:
+            snapshot = store_snapshot(self.run.task.workspace, self.sandbox.snapshot())
+            self._saved = snapshot
+            steps.first_checkpoint(self.run.task.pk, self.run.fence, snapshot)
+
+    def put_back(self) -> None:
+        """Restore what a rollback or a fork asked for, before anything else."""
+        wanted = self.run.task.disk_restore
+        if wanted is not None:
+            self.restore(wanted, why="the task goes on from a checkpoint")
+            self.run.task.disk_restore = None
+
+    def restore(self, snapshot: Snapshot, *, why: str, step: Step | None = None) -> None:
+        began = time.monotonic()
+        self.sandbox.restore(snapshot.ref)
+        self._awake = False
+        self._saved = snapshot
+        steps.disk_restored(
+            self.run.task.pk,
+            self.run.fence,
+            snapshot,
+            why=why,
+            duration_s=time.monotonic() - began,
+            step=step,
+        )
+
+
+def call_key(call: ToolCall) -> str:
+    """The name under which a call's commands run; the same for every attempt."""
+    return f"c{call.pk}"

@@ -1,0 +1,112 @@
+"""Gate: reads a stored reply and writes down the verdict on each call before any of them runs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from workspaces.actions import calls as call_actions
+from workspaces.actions import steps
+from workspaces.actions.calls import Judged
+from workspaces.domain.boundary import KnownTool, judge
+from workspaces.domain.replies import ProposedCall, ReplyReading, read_reply
+from workspaces.domain.states import EscalationKind, ModelCallStatus, TaskStatus, Verdict
+from workspaces.engine.run import Ended, Run
+from workspaces.models import LedgerEntry, ModelCall, Step, ToolCall
+from workspaces.providers.base import RawToolCall
+from workspaces.queries.history import next_effect_key
+
+SILENT_STEPS = 3  # replies in a row without a call before an operator is asked
+
+TOLD = {
+    "empty": "Your reply was empty. Call a tool to go on, or finish if the work is done.",
+    "cut_off": "Your reply was cut off at the output limit before it held a call. Write less at once and call a tool.",
+    "text": "Your reply held no tool call, so nothing was done. Call a tool to go on, or finish if the work is done.",
+}
+
+
+def judge_reply(run: Run, step: Step) -> None:
+    """Phase gate of a step whose reply is stored. Raises Ended when the task ends or waits."""
+    reply = ModelCall.objects.get(step=step, status=ModelCallStatus.REPLIED.value)
+    reading = read(run, step, reply.text, [RawToolCall(**call) for call in reply.calls], reply.finish_reason)
+    if not reading.calls:
+        _without_calls(run, step, reading)
+        return
+    for call in reading.calls:
+        if call.correction:
+            steps.note_correction(
+                run.task.pk,
+                run.fence,
+                step,
+                problem="call found in the text" if call.source == "fenced" else "arguments read leniently",
+                told=call.correction,
+            )
+    call_actions.store_judged(run.task.pk, run.fence, step, _judged(run, reading.calls))
+
+
+def read(run: Run, step: Step, text: str, calls: Sequence[RawToolCall], finish_reason: str) -> ReplyReading:
+    """The same reading for a reply that has just come and for a stored one."""
+    return read_reply(text, calls, finish_reason, known_tools=run.tools, id_seed=f"step-{step.pk}")
+
+
+def _judged(run: Run, proposed: tuple[ProposedCall, ...]) -> list[Judged]:
+    known = {name: KnownTool(tool.spec.parameters, tool.spec.effect) for name, tool in run.tools.items()}
+    seen: Counter[str] = Counter()
+    result = []
+    for call in proposed:
+        judgement = judge(call, known)
+        verdict, key, entry = judgement.verdict, "", None
+        if verdict is not Verdict.CORRECT and judgement.effect is not None and judgement.effect.leaves_sandbox:
+            key = next_effect_key(run.task, run.branch, judgement.call_hash, earlier_in_step=seen[judgement.call_hash])
+            seen[judgement.call_hash] += 1
+            entry = LedgerEntry.objects.filter(key=key, state=LedgerEntry.State.COMPLETED).first()
+            if entry is not None:
+                verdict = Verdict.REPLAY
+        result.append(
+            Judged(
+                call_id=call.call_id,
+                name=call.name,
+                raw_arguments=call.raw,
+                arguments=call.arguments,
+                arguments_hash=judgement.call_hash,
+                effect=judgement.effect,
+                verdict=verdict,
+                effect_key=key,
+                problems=[{"path": p.path, "reason": p.reason, "value": p.value} for p in judgement.problems],
+                told=entry.result if entry else judgement.told,
+                replay_of=entry.tool_call_id if entry else None,
+                replay_class=entry.result_class if entry else "",
+            )
+        )
+    return result
+
+
+def _without_calls(run: Run, step: Step, reading: ReplyReading) -> None:
+    if reading.kind == "text" and "finish" not in run.tools:
+        steps.finish_task(run.task.pk, run.fence, TaskStatus.SUCCEEDED, reading.text)
+        raise Ended
+    steps.correct_reply(run.task.pk, run.fence, step, problem=reading.kind, told=TOLD[reading.kind])
+
+
+def silent_steps(step: Step) -> int:
+    """How many steps up to this one, in a row on its branch, had no call."""
+    numbers = Step.objects.filter(branch=step.branch, number__lte=step.number).order_by("-number")
+    silent = 0
+    for number in numbers.values_list("pk", flat=True)[:SILENT_STEPS]:
+        if ToolCall.objects.filter(step_id=number).exists():
+            break
+        silent += 1
+    return silent
+
+
+def ask_when_silent(run: Run, step: Step) -> None:
+    """After some replies in a row without a call, a person decides. Raises Ended when one is asked."""
+    if silent_steps(step) >= SILENT_STEPS:
+        steps.escalate(
+            run.task.pk,
+            run.fence,
+            EscalationKind.NO_ACTION,
+            f"The agent has replied {SILENT_STEPS} times in a row without calling a tool. "
+            "Tell it what to do, or give up.",
+        )
+        raise Ended

@@ -1,0 +1,140 @@
+"""Advances a task by one step, phase by phase, each written down before and after.
+
+`advance` may be called by any worker at any time, also twice and after a crash: the claim lets one in, and the
+step's `phase` says where to go on. Every way out either settles the step, or leaves the task waiting, paused
+or ended, and says so in the trace.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+from functools import cached_property
+
+from django.conf import settings
+from django.db import connection
+
+from workspaces.actions import leases, steps
+from workspaces.actions.errors import FenceLost
+from workspaces.actions.workspaces import hold_workspace
+from workspaces.domain.states import EscalationKind, StepPhase, TaskStatus, WaitingFor
+from workspaces.domain.text import clip
+from workspaces.engine.act import Actor
+from workspaces.engine.disk import Disk
+from workspaces.engine.gate import judge_reply
+from workspaces.engine.intake import bring_in
+from workspaces.engine.keeper import Keeper, Orders
+from workspaces.engine.run import Ended, Run
+from workspaces.engine.think import think
+from workspaces.models import Step, Task
+from workspaces.sandboxes.base import SandboxError
+
+logger = logging.getLogger(__name__)
+
+WORKER = f"{socket.gethostname()}:{os.getpid()}"
+WORKSPACE_RECHECK_S = 60.0
+
+_keepers: dict[int, Keeper] = {}
+
+
+def keeper() -> Keeper:
+    """This process's keeper; a forked child gets its own."""
+    return _keepers.setdefault(os.getpid(), Keeper(settings.LEASE_S))
+
+
+def advance(task_id: int) -> None:
+    """Run one step of the task, if it is due and free. Never raises for what is the task's own trouble."""
+    claim = leases.claim(task_id, worker=WORKER, lease_s=settings.LEASE_S)
+    if claim is None:
+        return
+    with keeper().holding(task_id, claim.fence) as orders:
+        try:
+            _advance(claim, orders)
+        except Ended:
+            pass
+        except FenceLost as lost:
+            logger.info("%s", lost)
+            return
+        except SandboxError as error:
+            _ask(claim, EscalationKind.SANDBOX, f"{error} {error.hint}".strip())
+        except Exception as error:
+            logger.exception("task %s", task_id)
+            _ask(claim, EscalationKind.INTERNAL, f"agentdesk failed: {type(error).__name__}: {error}")
+    leases.release(task_id, claim.fence)
+
+
+def _ask(claim: leases.Claim, kind: EscalationKind, question: str) -> None:
+    try:
+        steps.escalate(claim.task_id, claim.fence, kind, clip(question, 2_000))
+    except FenceLost as lost:
+        logger.info("%s", lost)
+
+
+def _advance(claim: leases.Claim, orders: Orders) -> None:
+    task = Task.objects.select_related("workspace", "profile_version__profile", "branch").get(pk=claim.task_id)
+    run = Run(task, claim.fence, orders)
+    disk = Disk(run)
+    run.obey(disk)
+    if task.status == TaskStatus.PAUSED.value:
+        disk.put_back()
+        return
+    if not steps.begin_running(task.pk, claim.fence, worker=WORKER, previous_owner=claim.previous_owner):
+        return
+    if not hold_workspace(task):
+        steps.wait_until(
+            task.pk,
+            claim.fence,
+            WaitingFor.WORKSPACE,
+            "another task works in this workspace",
+            WORKSPACE_RECHECK_S,
+        )
+        return
+    disk.put_back()
+    bring_in(run, disk)
+    disk.first_checkpoint()
+    _step(run, disk)
+
+
+class _Phases:
+    """One step's way through its phases."""
+
+    def __init__(self, run: Run, disk: Disk) -> None:
+        self.run = run
+        self.disk = disk
+
+    @cached_property
+    def step(self) -> Step:
+        """The step that is not settled, or the next one."""
+        run = self.run
+        last = Step.objects.filter(branch_id=run.task.branch_id).order_by("-number").first()
+        if last is not None and last.phase != StepPhase.SETTLED.value:
+            return last
+        number = last.number + 1 if last is not None else run.branch.first_step
+        if number > run.task.max_steps:
+            steps.escalate(
+                run.task.pk,
+                run.fence,
+                EscalationKind.LIMIT,
+                f"The limit of {run.task.max_steps} steps is reached. Raise it to go on.",
+            )
+            raise Ended
+        return steps.begin_step(run.task.pk, run.fence, number)
+
+
+def _step(run: Run, disk: Disk) -> None:
+    step = _Phases(run, disk).step
+    if step.phase in (StepPhase.STARTED.value, StepPhase.CONTEXT.value):
+        run.obey(disk)
+        think(run, step)
+    if step.phase == StepPhase.REPLIED.value:
+        run.obey(disk)
+        judge_reply(run, step)
+    actor = Actor(run, disk, step)
+    if step.phase == StepPhase.JUDGED.value:
+        run.obey(disk)
+        actor.act()
+    if step.phase == StepPhase.ACTED.value:
+        actor.settle()
+    connection.close()
+    run.obey(disk)

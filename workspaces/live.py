@@ -1,0 +1,76 @@
+"""The only door to the channel layer. Sends what happened to those who watch; never blocks the sender for long.
+
+Groups: `task.<id>` gets every event's seq and the passing deltas; `workspace.<id>` gets the ids of tasks
+that changed (the fleet and the inbox listen there). Losing a message here loses nothing: consumers replay
+from the database.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import threading
+from functools import partial
+from typing import Any
+
+from channels.layers import get_channel_layer
+from django.db import transaction
+
+logger = logging.getLogger(__name__)
+
+_lock = threading.Lock()
+_loop: asyncio.AbstractEventLoop | None = None
+_loop_pid = 0
+
+
+def task_group(task_id: int) -> str:
+    return f"task.{task_id}"
+
+
+def workspace_group(workspace_id: int) -> str:
+    return f"workspace.{workspace_id}"
+
+
+def publish(task_id: int, workspace_id: int, seq: int) -> None:
+    """On commit, tell the watchers that the task's trace now reaches `seq`."""
+
+    def send() -> None:
+        _send(task_group(task_id), {"type": "trace.grew", "task": task_id, "seq": seq})
+        _send(workspace_group(workspace_id), {"type": "task.changed", "task": task_id})
+
+    transaction.on_commit(send)
+
+
+def text_delta(task_id: int, model_call_id: int, text: str) -> None:
+    """The streaming reply so far; the caller keeps it to 10 a second. Never stored."""
+    _send(task_group(task_id), {"type": "model.delta", "task": task_id, "id": model_call_id, "text": text})
+
+
+def output_delta(task_id: int, tool_call_id: int, text: str) -> None:
+    """The newest output of a running tool call; the caller keeps it to 10 a second. Never stored."""
+    _send(task_group(task_id), {"type": "tool.delta", "task": task_id, "id": tool_call_id, "text": text})
+
+
+def _send(group: str, message: dict[str, Any]) -> None:
+    layer = get_channel_layer()
+    if layer is None:
+        return
+    future = asyncio.run_coroutine_threadsafe(layer.group_send(group, message), _sender_loop())
+    future.add_done_callback(partial(_log_failure, group))
+
+
+def _log_failure(group: str, future: Any) -> None:
+    if not future.cancelled() and future.exception() is not None:
+        logger.warning("live message to %s was lost: %s", group, future.exception())
+
+
+def _sender_loop() -> asyncio.AbstractEventLoop:
+    """One event loop a process, so that every thread shares the layer's one connection."""
+    global _loop, _loop_pid
+    with _lock:
+        if _loop is None or _loop_pid != os.getpid():
+            _loop = asyncio.new_event_loop()
+            _loop_pid = os.getpid()
+            threading.Thread(target=_loop.run_forever, name="live", daemon=True).start()
+        return _loop

@@ -1,0 +1,1 @@
+"""Database migrations, small and named for what they do."""

@@ -1,0 +1,34 @@
+"""Layer 2, models: tables, constraints and managers. No rules of behaviour."""
+
+from __future__ import annotations
+
+from .decisions import Approval, AuditEntry, Escalation
+from .profiles import AgentProfile, ProfileVersion, ProviderKey
+from .tasks import Branch, Checkpoint, Latch, Step, Task
+from .trace import Event, LedgerEntry, Message, ModelCall, ToolCall, UsageRecord
+from .users import User
+from .workspaces import Membership, Snapshot, Workspace
+
+__all__ = [
+    "AgentProfile",
+    "Approval",
+    "AuditEntry",
+    "Branch",
+    "Checkpoint",
+    "Escalation",
+    "Event",
+    "Latch",
+    "LedgerEntry",
+    "Membership",
+    "Message",
+    "ModelCall",
+    "ProfileVersion",
+    "ProviderKey",
+    "Snapshot",
+    "Step",
+    "Task",
+    "ToolCall",
+    "UsageRecord",
+    "User",
+    "Workspace",
+]

@@ -1,0 +1,98 @@
+"""Who an agent is: a named profile whose versions never change, and the encrypted key of its provider."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cryptography.fernet import Fernet, MultiFernet
+from django.conf import settings
+from django.db import models
+
+from .fields import usd
+from .workspaces import Workspace
+
+
+class AgentProfile(models.Model):
+    """Belongs to one workspace, or (workspace is null) to the whole site."""
+
+    name = models.CharField(max_length=80)
+    workspace = models.ForeignKey(Workspace, models.CASCADE, null=True, blank=True, related_name="profiles")
+    created_by = models.ForeignKey(settings.AUTH_USER_MODEL, models.PROTECT, related_name="+")
+    created_at = models.DateTimeField(auto_now_add=True)
+    retired_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["workspace", "name"], name="profile_name_once_a_workspace", nulls_distinct=False
+            )
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class ProviderKey(models.Model):
+    """A provider's secret, encrypted at rest. Only the engine opens it; no page ever shows it again."""
+
+    sealed = models.BinaryField()
+    hint = models.CharField(max_length=8)  # the last four characters, to tell keys apart
+    created_by = models.ForeignKey(settings.AUTH_USER_MODEL, models.PROTECT, related_name="+")
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    def __str__(self) -> str:
+        return f"key …{self.hint}"
+
+    @staticmethod
+    def sealed_fields(secret: str) -> dict[str, Any]:
+        """The columns that hold `secret`. The hint is left out for keys so short that it would tell much."""
+        return {
+            "sealed": _fernet().encrypt(secret.encode()),
+            "hint": secret[-4:] if len(secret) >= 16 else "",
+        }
+
+    def open(self) -> str:
+        """The secret itself. Raises cryptography.fernet.InvalidToken when FIELD_ENCRYPTION_KEYS changed."""
+        return _fernet().decrypt(bytes(self.sealed)).decode()
+
+
+def _fernet() -> MultiFernet:
+    """The first key seals; all of them open, so that keys can be rotated."""
+    return MultiFernet([Fernet(key) for key in settings.FIELD_ENCRYPTION_KEYS])
+
+
+class ProfileVersion(models.Model):
+    """One immutable edition of a profile (a trigger refuses updates). A task names one."""
+
+    class Provider(models.TextChoices):
+        OPENAI = "openai", "OpenAI-compatible (Chat Completions)"
+        ANTHROPIC = "anthropic", "Anthropic Messages"
+        SCRIPTED = "scripted", "Scripted scenario"
+
+    profile = models.ForeignKey(AgentProfile, models.CASCADE, related_name="versions")
+    number = models.PositiveIntegerField()
+    provider = models.CharField(max_length=16, choices=Provider.choices)
+    base_url = models.CharField(max_length=500, blank=True, default="")
+    key = models.ForeignKey(ProviderKey, models.PROTECT, null=True, blank=True, related_name="+")
+    model = models.CharField(max_length=200)
+    system_prompt = models.TextField(blank=True, default="")
+    tools = models.JSONField(default=list)  # names of built-in tools
+    declared_tools = models.JSONField(default=list)  # see tools/declared.py
+    provider_options = models.JSONField(default=dict)
+    temperature = models.FloatField(null=True, blank=True)
+    max_output_tokens = models.PositiveIntegerField(default=4096)
+    context_window_tokens = models.PositiveIntegerField(default=128_000)
+    max_steps = models.PositiveIntegerField(default=100)
+    model_timeout_s = models.PositiveIntegerField(default=120)
+    approval_expires_s = models.PositiveIntegerField(default=24 * 3600)
+    input_usd_per_mtok = usd(null=True, blank=True)  # overrides the price list
+    output_usd_per_mtok = usd(null=True, blank=True)
+    local_allowed = models.BooleanField(default=False)  # may run without isolation
+    created_by = models.ForeignKey(settings.AUTH_USER_MODEL, models.PROTECT, related_name="+")
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["profile", "number"], name="profile_version_once")]
+
+    def __str__(self) -> str:
+        return f"{self.profile.name} v{self.number}"

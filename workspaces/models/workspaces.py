@@ -1,0 +1,83 @@
+"""A user's persistent place, its members, and the saved states of its disk."""
+
+from __future__ import annotations
+
+from django.conf import settings
+from django.db import models
+from django.db.models import Q
+
+from workspaces.domain.roles import Role
+
+from .fields import choices, one_of
+
+
+class Workspace(models.Model):
+    """Survives every task. `held_by` is the one task that may write to the disk."""
+
+    class Driver(models.TextChoices):
+        DOCKER = "docker", "Docker container"
+        LOCAL = "local", "local, not isolated"
+
+    name = models.CharField(max_length=80)
+    owner = models.ForeignKey(settings.AUTH_USER_MODEL, models.PROTECT, related_name="owned_workspaces")
+    members: models.ManyToManyField = models.ManyToManyField(
+        settings.AUTH_USER_MODEL, through="Membership", related_name="workspaces"
+    )
+    sandbox_key = models.CharField(max_length=40, unique=True)
+    driver = models.CharField(max_length=16, choices=Driver.choices)
+    runtime = models.CharField(max_length=32, default="runc")
+    memory_bytes = models.BigIntegerField(default=512 * 1024**2)
+    cpus = models.DecimalField(max_digits=5, decimal_places=2, default=1)
+    pids = models.PositiveIntegerField(default=256)
+    disk_bytes = models.BigIntegerField(default=2 * 1024**3)
+    held_by = models.OneToOneField("Task", models.SET_NULL, null=True, blank=True, related_name="held_workspace")
+    forked_from = models.ForeignKey("self", models.SET_NULL, null=True, blank=True, related_name="forks")
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["owner", "name"], name="workspace_name_once_an_owner"),
+            models.CheckConstraint(
+                condition=Q(memory_bytes__gt=0, cpus__gt=0, pids__gt=0, disk_bytes__gt=0),
+                name="workspace_limits_positive",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Membership(models.Model):
+    """A person's role in a workspace. The owner has one as well."""
+
+    workspace = models.ForeignKey(Workspace, models.CASCADE, related_name="memberships")
+    user = models.ForeignKey(settings.AUTH_USER_MODEL, models.CASCADE, related_name="memberships")
+    role = models.CharField(max_length=16, choices=choices(Role))
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["workspace", "user"], name="membership_once"),
+            one_of("role", Role, table="membership"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.user} is {self.role} of {self.workspace}"
+
+
+class Snapshot(models.Model):
+    """The saved state of a workspace's disk; `ref` is the driver's name for it."""
+
+    workspace = models.ForeignKey(Workspace, models.PROTECT, related_name="snapshots")
+    ref = models.CharField(max_length=200)
+    added_bytes = models.BigIntegerField()
+    total_bytes = models.BigIntegerField()
+    files = models.BigIntegerField()
+    duration_s = models.FloatField()
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        indexes = [models.Index(fields=["workspace", "-created_at"], name="snapshot_newest")]
+
+    def __str__(self) -> str:
+        return self.ref

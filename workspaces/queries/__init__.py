@@ -1,0 +1,1 @@
+"""Layer 4, queries: every read that two callers share."""
