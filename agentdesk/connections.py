@@ -29,9 +29,7 @@ def django_database(url: str) -> dict[str, Any]:
         )
     name = unquote(parts.path.lstrip("/"))
     if not name:
-        raise SettingError(
-            "DATABASE_URL names no database; expected postgresql://user:password@host:5432/name"
-        )
+        raise SettingError("DATABASE_URL names no database; expected postgresql://user:password@host:5432/name")
     options = dict(parse_qsl(parts.query))
     host = options.pop("host", "") or unquote(parts.hostname or "")
     try:
@@ -54,9 +52,7 @@ def client_url(valkey_url: str) -> str:
     scheme, separator, rest = valkey_url.partition("://")
     known = {"redis": "redis", "rediss": "rediss", "valkey": "redis", "valkeys": "rediss", "unix": "unix"}
     if not separator or scheme not in known:
-        raise SettingError(
-            "VALKEY_URL is not an address; expected redis://host:6379/0 or unix:///path/to/socket"
-        )
+        raise SettingError("VALKEY_URL is not an address; expected redis://host:6379/0 or unix:///path/to/socket")
     return f"{known[scheme]}://{rest}"
 
 

@@ -32,6 +32,7 @@ class PlotlyFinder(BaseFinder):
     def check(self, **kwargs: Any) -> list[CheckMessage]:
         if self.storage.exists("plotly.min.js"):
             return []
+        message = "The plotly package has no plotly.min.js."
         return [Error(message, hint="Install it again.", id="workspaces.E006")]
 
     def find(self, path: str, find_all: bool = False, **kwargs: Any) -> Any:

@@ -1,0 +1,42 @@
+"""Real Postgres and Valkey for the whole run, started before Django reads its settings.
+
+That is why DJANGO_SETTINGS_MODULE is set here and not in pyproject.toml: pytest-django reads the settings
+named there before it reads this file. DATABASE_URL and VALKEY_URL in the environment are used as they are.
+Everything lies in one temporary home, which is gone at the end.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from agentdesk.embedded.stack import Stack
+
+STACK = pytest.StashKey[Stack]()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    home = Path(tempfile.mkdtemp(prefix="agentdesk-test-"))
+    stack = Stack(home, {"postgres", "valkey"}, durable=False)
+    try:
+        stack.__enter__()
+    except BaseException:
+        shutil.rmtree(home, ignore_errors=True)
+        raise
+    config.stash[STACK] = stack
+    os.environ.update(stack.environment)
+    os.environ["DJANGO_SETTINGS_MODULE"] = "agentdesk.settings"
+    os.environ["AGENTDESK_STATIC_FROM_SOURCE"] = "1"
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_unconfigure(config: pytest.Config) -> None:
+    stack = config.stash.get(STACK, None)
+    if stack is not None:
+        stack.close()
+        shutil.rmtree(stack.home, ignore_errors=True)
