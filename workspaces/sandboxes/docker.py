@@ -1,0 +1,328 @@
+"""The Docker driver: one hardened container a workspace. Touches no container but those it labelled.
+
+- Signals come from outside (the host's /proc) where this host is the engine's: a frozen command is killed
+  without being thawed, and dies at its thaw before an instruction of its own. Where they cannot (a remote
+  engine, another user's processes), the container is thawed, killed inside, and frozen again.
+- A restore removes the container, because a bind mount would go on showing the old disk.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import docker
+import docker.errors
+import docker.types
+import requests.exceptions
+
+from workspaces.sandboxes import processes
+from workspaces.sandboxes.base import (
+    SandboxGone,
+    SandboxSpec,
+    SandboxUnavailable,
+    SandboxUsage,
+    SnapshotStore,
+    State,
+)
+from workspaces.sandboxes.disk_sandbox import DiskSandbox
+from workspaces.sandboxes.execution import Folders, Liveness
+from workspaces.sandboxes.image import default_tag
+from workspaces.sandboxes.snapshots.base import DiskStore
+from workspaces.sandboxes.snapshots.choose import choose_store
+
+SANDBOX_UID = 10001
+WORKSPACE, HOME, CONTROL = "/workspace", "/home/agent", "/run/agentdesk"
+LABEL = "agentdesk.sandbox"
+_TMP_BYTES = 256 * 1024 * 1024
+_TIMEOUT_S = 60
+_ENVIRONMENT = {
+    "HOME": HOME,
+    "USER": "agent",
+    "LANG": "C.UTF-8",
+    "PATH": f"{HOME}/.local/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+    "PYTHONUSERBASE": f"{HOME}/.local",
+    "PIP_USER": "1",
+    "PIP_BREAK_SYSTEM_PACKAGES": "1",
+    "npm_config_prefix": f"{HOME}/.local",
+    "CARGO_HOME": f"{HOME}/.cargo",
+    "GOPATH": f"{HOME}/go",
+}
+_NO_ANSWER = (requests.exceptions.ConnectionError, requests.exceptions.Timeout)
+
+
+class DockerDriver:
+    """`root` holds disks and snapshots; `store` is `auto`, `btrfs` or `content`. One a process, thread-safe."""
+
+    name = "docker"
+    isolated = True
+
+    def __init__(
+        self, root: Path, image: str = "", *, store: str = "auto", btrfs_size_bytes: int | None = None
+    ) -> None:
+        self.root = root.resolve()
+        self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self.image = image or default_tag()
+        # root's files would be the host's root's: the sandbox gets a user that is nobody here
+        self.owner = (SANDBOX_UID, SANDBOX_UID) if os.geteuid() == 0 else None
+        self.user = f"{SANDBOX_UID}:{SANDBOX_UID}" if self.owner else f"{os.geteuid()}:{os.getegid()}"
+        self.store: DiskStore
+        self.store, self.store_reason = choose_store(self.root, self.owner, store, btrfs_size_bytes)
+        self._client: docker.DockerClient | None = None
+
+    @property
+    def client(self) -> docker.DockerClient:
+        if self._client is None:
+            self._client = connect()
+        return self._client
+
+    @property
+    def snapshots(self) -> SnapshotStore:
+        return self.store
+
+    def check(self) -> None:
+        with engine_errors():
+            self.client.ping()
+            try:
+                self.client.images.get(self.image)
+            except docker.errors.ImageNotFound:
+                raise SandboxUnavailable(
+                    f"the sandbox image {self.image} is missing", hint="build it: make sandbox-image"
+                ) from None
+
+    def open(self, spec: SandboxSpec) -> DockerSandbox:
+        sandbox = DockerSandbox(spec, self)
+        if not self.store.exists(spec.key):
+            self.store.open(spec.key, spec.limits.disk_bytes)
+        return sandbox
+
+    def close(self) -> None:
+        self.store.close()
+        if self._client is not None:
+            self._client.close()
+
+
+def connect() -> docker.DockerClient:
+    """Raises SandboxUnavailable when no engine answers."""
+    with engine_errors():
+        # a pool as wide as the worker's threads: each waits for its own answer
+        return docker.from_env(timeout=_TIMEOUT_S, max_pool_size=64)
+
+
+@contextlib.contextmanager
+def engine_errors() -> Any:
+    try:
+        yield
+    except (docker.errors.DockerException, *_NO_ANSWER) as error:
+        text = str(getattr(error, "explanation", None) or error)[:300]
+        raise SandboxUnavailable(
+            f"the Docker engine: {text}", hint="is dockerd running, and may this user reach its socket?"
+        ) from None
+
+
+class DockerSandbox(DiskSandbox):
+    def __init__(self, spec: SandboxSpec, driver: DockerDriver) -> None:
+        super().__init__(spec, driver.root, driver.store, driver.owner)
+        self._driver = driver
+        # two installations on one engine may use the same key
+        self._site = hashlib.sha256(os.fsencode(driver.root)).hexdigest()[:8]
+        self.container_name = f"agentdesk-{spec.key}-{self._site}"
+
+    @property
+    def _api(self) -> Any:
+        return self._driver.client.api
+
+    def state(self) -> State:
+        status = self._inspect().get("State", {})
+        if status.get("Paused"):
+            return "frozen"
+        if status.get("Running"):
+            return "running"
+        return "stopped" if status or self._store.exists(self._spec.key) else "absent"
+
+    def usage(self) -> SandboxUsage:
+        cpu = memory = None
+        if self.state() in ("running", "frozen"):
+            with contextlib.suppress(docker.errors.APIError), engine_errors():
+                stats = self._api.stats(self.container_name, stream=False, one_shot=True)
+                cpu = stats.get("cpu_stats", {}).get("cpu_usage", {}).get("total_usage", 0) / 1e9
+                held = stats.get("memory_stats", {})
+                detail = held.get("stats", {})
+                cache = detail.get("total_inactive_file", detail.get("inactive_file", 0))
+                memory = max(0, held.get("usage", 0) - cache)
+        exists = self._store.exists(self._spec.key)
+        return SandboxUsage(cpu, memory, self._store.used_bytes(self._spec.key) if exists else None)
+
+    # --- life
+
+    def _inspect(self) -> dict[str, Any]:
+        with engine_errors():
+            try:
+                found: dict[str, Any] = self._api.inspect_container(self.container_name)
+            except docker.errors.NotFound:
+                return {}
+        return found
+
+    def _start(self) -> None:
+        self._remove()
+        limits, folders = self._spec.limits, self._folders()
+        disk = self._disk()
+
+        def bind(source: Path, target: str, read_only: bool = False) -> Any:
+            return docker.types.Mount(target, str(source), type="bind", read_only=read_only)
+
+        mounts = [
+            bind(disk / "files", WORKSPACE),
+            bind(disk / "home", HOME),
+            bind(folders.requests, folders.inside_requests, read_only=True),
+            bind(folders.claims, folders.inside_claims),
+        ]
+        with engine_errors():
+            try:
+                self._driver.client.containers.create(
+                    self._spec.image or self._driver.image,
+                    ["sleep", "infinity"],
+                    entrypoint=[],
+                    name=self.container_name,
+                    hostname="sandbox",
+                    labels={LABEL: self._spec.key, "agentdesk.site": self._site},
+                    user=self._driver.user,
+                    environment=_ENVIRONMENT,
+                    working_dir=WORKSPACE,
+                    mounts=mounts,
+                    network_mode="none",
+                    cap_drop=["ALL"],
+                    security_opt=["no-new-privileges:true"],
+                    read_only=True,
+                    tmpfs={"/tmp": f"rw,exec,nosuid,nodev,mode=1777,size={_TMP_BYTES}"},  # noqa: S108
+                    init=True,
+                    pids_limit=limits.pids,
+                    mem_limit=limits.memory_bytes,
+                    memswap_limit=limits.memory_bytes,
+                    nano_cpus=int(limits.cpus * 1e9),
+                    runtime=self._spec.runtime,
+                    log_config=docker.types.LogConfig(type="none"),
+                )
+                self._api.start(self.container_name)
+            except docker.errors.ImageNotFound:
+                raise SandboxUnavailable(
+                    f"the sandbox image {self._spec.image or self._driver.image} is missing",
+                    hint="build it: make sandbox-image",
+                ) from None
+
+    def _stop(self) -> None:
+        self._remove()
+
+    def _remove(self) -> None:
+        labels = self._inspect().get("Config", {}).get("Labels")
+        if labels is None:
+            return
+        if labels.get(LABEL) != self._spec.key:
+            raise SandboxUnavailable(f"the container {self.container_name} is not ours")
+        with engine_errors(), contextlib.suppress(docker.errors.NotFound):
+            self._api.remove_container(self.container_name, force=True)
+
+    def _halt(self) -> None:
+        self._toggle(self._api.pause)
+
+    def _go_on(self) -> None:
+        self._toggle(self._api.unpause)
+
+    def _toggle(self, order: Any) -> None:
+        with engine_errors():
+            try:
+                order(self.container_name)
+            except docker.errors.NotFound:
+                return
+            except docker.errors.APIError as error:
+                # already so, or not running: `state` says which, and nothing is left to be done
+                if error.status_code not in (304, 409) and "not paused" not in str(error):
+                    raise
+
+    # --- commands
+
+    def _folders(self) -> Folders:
+        return Folders(
+            self._own / "requests",
+            self._store.claims(self._spec.key),
+            f"{CONTROL}/requests",
+            f"{CONTROL}/claims",
+            self._owner,
+        )
+
+    def _inside(self) -> str:
+        return WORKSPACE
+
+    def launch(self, arguments: list[str], record: Path) -> None:
+        try:
+            with engine_errors():
+                made = self._api.exec_create(self.container_name, arguments, stdout=False, stderr=False)
+                record.write_text(json.dumps({"exec": made["Id"]}))
+                self._api.exec_start(made["Id"], detach=True)
+        except SandboxUnavailable:
+            if self.state() not in ("running", "frozen"):
+                raise SandboxGone("the sandbox went away before the command started") from None
+            raise
+
+    def look(self, record: Path | None) -> tuple[Liveness, int | None]:
+        if self.state() not in ("running", "frozen"):
+            return "gone", None
+        if record is None:
+            return "runs", None
+        with engine_errors():
+            try:
+                seen = self._api.exec_inspect(json.loads(record.read_text())["exec"])
+            except (docker.errors.NotFound, FileNotFoundError, ValueError, KeyError):
+                return "gone", None
+        if seen.get("Running"):
+            return "runs", None
+        # an exec that was made and never started (its caller died between) has no exit code
+        return "ended", seen.get("ExitCode")
+
+    def kill_command(self, marker: str, group: int | None) -> None:
+        state = self.state()
+        if state not in ("running", "frozen"):
+            return
+        if self._kill_from_outside(marker, group):
+            return
+        if state == "frozen":
+            self._go_on()
+        try:
+            self._kill_inside(marker, group)
+        finally:
+            if state == "frozen":
+                self._halt()
+
+    def _kill_from_outside(self, marker: str, group: int | None) -> bool:
+        container = str(self._inspect().get("Id", ""))
+        with engine_errors():
+            try:
+                top = self._api.top(self.container_name, ps_args="-o pid")
+            except docker.errors.APIError:
+                return False
+        column = top["Titles"].index("PID")
+        first = processes.look(int(top["Processes"][0][column])) if top["Processes"] else None
+        if not container or first is None or container not in first.cgroup:
+            return False  # another host's numbers: signalling them here would hit somebody else
+
+        def find() -> list[int]:
+            mine = [p for p in processes.everything() if container in p.cgroup]
+            return processes.family(mine, marker.encode(), group)
+
+        return processes.kill_all(find)
+
+    def _kill_inside(self, marker: str, group: int | None) -> None:
+        # the runner itself does not carry the marker, so it lives to write the exit code down
+        script = (
+            'for i in 1 2 3; do for p in /proc/[0-9]*; do if tr "\\0" "\\n" <"$p/environ" 2>/dev/null '
+            '| grep -qxF "$1"; then kill -9 "${p#/proc/}" 2>/dev/null; fi; done; done; '
+            '[ -z "$2" ] || kill -9 -- "-$2" 2>/dev/null; true'
+        )
+        arguments = ["/bin/sh", "-c", script, "sh", marker, str(group or "")]
+        with engine_errors():
+            made = self._api.exec_create(self.container_name, arguments)
+            self._api.exec_start(made["Id"])
