@@ -12,6 +12,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
+import django
 import pytest
 
 from agentdesk.embedded.stack import Stack
@@ -32,6 +33,7 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ.update(stack.environment)
     os.environ["DJANGO_SETTINGS_MODULE"] = "agentdesk.settings"
     os.environ["AGENTDESK_STATIC_FROM_SOURCE"] = "1"
+    django.setup()
 
 
 @pytest.hookimpl(trylast=True)
