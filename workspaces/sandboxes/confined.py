@@ -19,6 +19,9 @@ from typing import Literal
 
 from workspaces.sandboxes.base import Entry, FileTooLarge, NotAFile, PathRefused, SandboxError
 
+Entries = list[Entry]  # a class with a method `list` cannot name the type in itself
+Names = list[str]
+Handles = list[int]
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _MAX_LINKS = 40
@@ -29,9 +32,7 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 class Confined:
     """The files under `folder`, which the sandbox calls `inside`. `owner` (uid, gid) gets what is written."""
 
-    def __init__(
-        self, folder: Path, *, inside: str = "/workspace", owner: tuple[int, int] | None = None
-    ) -> None:
+    def __init__(self, folder: Path, *, inside: str = "/workspace", owner: tuple[int, int] | None = None) -> None:
         self.folder = folder
         self.inside = [part for part in inside.split("/") if part]
         self.owner = owner
@@ -84,12 +85,11 @@ class Confined:
                     os.unlink(temporary, dir_fd=parent)
                 raise
 
-    def list(self, path: str = "", *, recursive: bool = False, limit: int = 2000) -> list[Entry]:
+    def list(self, path: str = "", *, recursive: bool = False, limit: int = 2000) -> Entries:
         """Raises PathRefused, NotAFile (not a folder)."""
-        found: list[Entry] = []
-        with self._folder(path) as (handle, parts):
-            with _os_errors(path):
-                self._collect(handle, "/".join(parts), recursive, limit, found, depth=0)
+        found: Entries = []
+        with self._folder(path) as (handle, parts), _os_errors(path):
+            self._collect(handle, "/".join(parts), recursive, limit, found, depth=0)
         return found
 
     def check_folder(self, path: str) -> str:
@@ -97,9 +97,7 @@ class Confined:
         with self._folder(path) as (_, parts):
             return "/".join(parts)
 
-    def _collect(
-        self, folder: int, prefix: str, recursive: bool, limit: int, found: list[Entry], depth: int
-    ) -> None:
+    def _collect(self, folder: int, prefix: str, recursive: bool, limit: int, found: Entries, depth: int) -> None:
         for name in sorted(os.listdir(folder)):
             if len(found) >= limit:
                 return
@@ -120,7 +118,7 @@ class Confined:
                     os.close(inner)
 
     @contextlib.contextmanager
-    def _folder(self, path: str) -> Iterator[tuple[int, list[str]]]:
+    def _folder(self, path: str) -> Iterator[tuple[int, Names]]:
         with self._walk(path, make=False) as (stack, parts, name):
             if name is not None:
                 raise NotAFile(f"{path} is not a folder")
@@ -132,7 +130,7 @@ class Confined:
             yield stack[-1], name
 
     @contextlib.contextmanager
-    def _walk(self, path: str, *, make: bool) -> Iterator[tuple[list[int], list[str], str | None]]:
+    def _walk(self, path: str, *, make: bool) -> Iterator[tuple[Handles, Names, str | None]]:
         """Open folders from the root to the last one, their names, and the last name if it is no folder."""
         if "\x00" in path:
             raise PathRefused("a path cannot hold a NUL byte")
@@ -140,9 +138,9 @@ class Confined:
             os.fsencode(path)
         except UnicodeEncodeError:
             raise PathRefused("a path cannot hold half a surrogate pair") from None
-        pending = deque(self._parts(path))
-        stack: list[int] = []
-        parts: list[str] = []
+        pending: deque[str] = deque(self._parts(path))
+        stack: Handles = []
+        parts: Names = []
         name: str | None = None
         links = 0
         with _os_errors(path):
@@ -211,7 +209,7 @@ class Confined:
                 finally:
                     os.close(handle)
 
-    def _parts(self, path: str, *, link: str = "") -> list[str]:
+    def _parts(self, path: str, *, link: str = "") -> Names:
         parts = [part for part in path.split("/") if part not in ("", ".")]
         if path.startswith("/"):
             if parts[: len(self.inside)] != self.inside:

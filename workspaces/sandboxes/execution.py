@@ -13,7 +13,6 @@ import json
 import os
 import secrets
 import shutil
-import stat
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -29,6 +28,7 @@ from workspaces.sandboxes.base import (
     SandboxGone,
     SandboxUnavailable,
 )
+from workspaces.sandboxes.claims import Stream, exit_code, number, number_at, open_claim, small, small_at
 from workspaces.sandboxes.frozen import FrozenTime
 
 _FIRST_WAIT_S = 0.005
@@ -36,10 +36,7 @@ _LONGEST_WAIT_S = 0.1
 _LIVENESS_S = 1.0
 _CLAIM_S = 30.0  # from the launch to the runner's claim: an engine under load is slow, a broken image is silent
 _END_S = 2.0  # from the exit to the end marks: the drains only have to be scheduled
-_CHUNK_BYTES = 256 * 1024
 _KEPT_BYTES = 256 * 1024 * 1024  # output of finished commands kept for a second caller
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 Liveness = Literal["runs", "ended", "gone"]
 
@@ -106,8 +103,8 @@ class Commands:
 
     def kill(self, key: str) -> None:
         name = _name(key)
-        if self.is_known(key) and _small(self.folders.claims, name, "exit") is None:
-            self.machine.kill_command(f"{runner.MARKER}={name}", _number(self.folders.claims, name, "group"))
+        if self.is_known(key) and small(self.folders.claims, name, "exit") is None:
+            self.machine.kill_command(f"{runner.MARKER}={name}", number(self.folders.claims, name, "group"))
 
     def run(
         self,
@@ -133,9 +130,7 @@ class Commands:
             self._launch(name)
         return _Wait(self, name, timeout_s, on_output, interrupt).result()
 
-    def _ask(
-        self, name: str, argv: Sequence[str], env: Mapping[str, str], cwd: str, stdin: bytes, limit: int
-    ) -> None:
+    def _ask(self, name: str, argv: Sequence[str], env: Mapping[str, str], cwd: str, stdin: bytes, limit: int) -> None:
         """Write the request down whole. If one is there (its caller died, or races with us) it stands."""
         end = f"\x1eend:{secrets.token_hex(16)}\x1e".encode()
         fresh = self.folders.requests / f".{secrets.token_hex(6)}"
@@ -170,85 +165,19 @@ class Commands:
         """Empty the oldest finished outputs once all together are too big. Their exit codes stay."""
         finished: list[tuple[float, str, int]] = []
         for name in os.listdir(self.folders.claims):
-            with contextlib.suppress(OSError), _claim(self.folders.claims, name) as folder:
+            with contextlib.suppress(OSError), open_claim(self.folders.claims, name) as folder:
                 state = os.stat("exit", dir_fd=folder, follow_symlinks=False)
-                size = sum(
-                    os.stat(stream, dir_fd=folder, follow_symlinks=False).st_size for stream in ("out", "err")
-                )
+                size = sum(os.stat(stream, dir_fd=folder, follow_symlinks=False).st_size for stream in ("out", "err"))
                 finished.append((state.st_mtime, name, size))
         total = sum(size for _, _, size in finished)
         for _, name, size in sorted(finished)[:-1]:
             if total <= _KEPT_BYTES:
                 return
-            with contextlib.suppress(OSError), _claim(self.folders.claims, name) as folder:
+            with contextlib.suppress(OSError), open_claim(self.folders.claims, name) as folder:
                 for stream in ("out", "err"):
                     os.unlink(stream, dir_fd=folder)
                 (self.folders.requests / name / "trimmed").touch()
                 total -= size
-
-
-class _Stream:
-    """One output file, read as it grows, up to the mark or the limit."""
-
-    def __init__(self, which: Literal["stdout", "stderr"], end: bytes, limit: int) -> None:
-        self.which = which
-        self.file = "out" if which == "stdout" else "err"
-        self.end = end
-        self.limit = limit
-        self.raw = bytearray()
-        self.told = 0
-        self.complete = False
-        self.truncated = False
-        self.handle: int | None = None
-
-    def pull(self, claim: int, sink: OutputSink | None) -> bool:
-        """Read what is new; True if there was something."""
-        if self.complete or (self.handle is None and not self._open(claim)):
-            return False
-        assert self.handle is not None
-        room = self.limit + runner.END_BYTES + runner.BLOCK_BYTES - len(self.raw)
-        chunk = os.pread(self.handle, min(_CHUNK_BYTES, room), len(self.raw)) if room > 0 else b""
-        searched = max(0, len(self.raw) - len(self.end))
-        self.raw += chunk
-        found = self.raw.find(self.end, searched) if chunk else -1
-        if found >= 0:
-            del self.raw[found:]
-            self.complete = True
-        if len(self.raw) > self.limit:
-            self.truncated = True
-            # the rest is drained inside, so there is nothing more to wait for once the command has ended
-            self.complete = self.complete or len(self.raw) >= self.limit + runner.END_BYTES + 1
-        self._tell(sink)
-        return bool(chunk)
-
-    def _tell(self, sink: OutputSink | None) -> None:
-        held_back = 0 if self.complete else _overlap(self.raw, self.end)
-        until = min(len(self.raw) - held_back, self.limit)
-        if sink and until > self.told:
-            sink(self.which, bytes(self.raw[self.told : until]))
-            self.told = until
-
-    def finish(self, sink: OutputSink | None) -> bytes:
-        self.complete = True
-        self._tell(sink)
-        self.close()
-        return bytes(self.raw[: self.limit])
-
-    def _open(self, claim: int) -> bool:
-        try:
-            handle = os.open(self.file, _FILE, dir_fd=claim)
-        except OSError:
-            return False
-        if not stat.S_ISREG(os.fstat(handle).st_mode):
-            os.close(handle)
-            return False
-        self.handle = handle
-        return True
-
-    def close(self) -> None:
-        if self.handle is not None:
-            os.close(self.handle)
-            self.handle = None
 
 
 class _Wait:
@@ -270,13 +199,13 @@ class _Wait:
         self.sink = sink
         self.interrupt = interrupt
         about = self._about()
-        self.streams = [_Stream(w, about["end"].encode(), about["limit"]) for w in ("stdout", "stderr")]
+        self.streams = [Stream(w, about["end"].encode(), about["limit"]) for w in ("stdout", "stderr")]
         self.next_look = time.monotonic() + _LIVENESS_S
 
     def result(self) -> ExecResult:
         self._wait_for_claim()
         try:
-            with _claim(self.claims, self.name) as claim:
+            with open_claim(self.claims, self.name) as claim:
                 return self._follow(claim)
         except FileNotFoundError:
             raise SandboxGone("the sandbox was stopped while the command ran") from None
@@ -315,7 +244,7 @@ class _Wait:
         while True:
             got = [stream.pull(claim, self.sink) for stream in self.streams]
             if code is None:
-                code = _exit_code(claim)
+                code = exit_code(claim)
                 ended = time.monotonic() if code is not None else None
             if code is not None and not any(got):
                 assert ended is not None
@@ -351,7 +280,7 @@ class _Wait:
         return now - started - self.commands.frozen.overlap(started, now)
 
     def _record(self, claim: int) -> Path | None:
-        token = _small_at(claim, "token")
+        token = small_at(claim, "token")
         path = self.request / f"launch-{token}" if token and token.isalnum() else None
         return path if path and path.exists() else None
 
@@ -372,7 +301,7 @@ class _Wait:
         alive, code = self.commands.machine.look(record)
         if alive == "runs":
             return None
-        written = _exit_code(claim)
+        written = exit_code(claim)
         if written is not None:
             return written
         if alive == "gone" or code is None:
@@ -385,15 +314,15 @@ class _Wait:
         until = time.monotonic() + 5
         code = None
         while code is None and time.monotonic() < until:
-            self.commands.machine.kill_command(marker, _number_at(claim, "group"))
+            self.commands.machine.kill_command(marker, number_at(claim, "group"))
             for _ in range(10):
                 time.sleep(0.02)
-                code = _exit_code(claim)
+                code = exit_code(claim)
                 if code is not None:
                     break
         ended = time.monotonic()
         while not all(s.complete for s in self.streams) and time.monotonic() - ended < _END_S:
-            if not any([stream.pull(claim, self.sink) for stream in self.streams]):
+            if not any([stream.pull(claim, self.sink) for stream in self.streams]):  # noqa: C419 - both must be pulled
                 time.sleep(0.01)
         return self._finished(claim, None)
 
@@ -422,54 +351,3 @@ class _Wait:
 
 def _name(key: str) -> str:
     return hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()[:40]
-
-
-def _overlap(raw: bytearray, end: bytes) -> int:
-    """How many of the last bytes could be the beginning of the mark."""
-    for size in range(min(len(end) - 1, len(raw)), 0, -1):
-        if raw.endswith(end[:size]):
-            return size
-    return 0
-
-
-@contextlib.contextmanager
-def _claim(claims: Path, name: str) -> Any:
-    handle = os.open(claims / name, _FOLDER)
-    try:
-        yield handle
-    finally:
-        os.close(handle)
-
-
-def _small_at(claim: int, file: str) -> str | None:
-    try:
-        handle = os.open(file, _FILE, dir_fd=claim)
-    except OSError:
-        return None
-    try:
-        return os.read(handle, 64).decode("ascii", "replace") if stat.S_ISREG(os.fstat(handle).st_mode) else None
-    finally:
-        os.close(handle)
-
-
-def _small(claims: Path, name: str, file: str) -> str | None:
-    try:
-        with _claim(claims, name) as claim:
-            return _small_at(claim, file)
-    except OSError:
-        return None
-
-
-def _number_at(claim: int, file: str) -> int | None:
-    text = _small_at(claim, file)
-    return int(text) if text and text.isascii() and text.isdigit() else None
-
-
-def _number(claims: Path, name: str, file: str) -> int | None:
-    text = _small(claims, name, file)
-    return int(text) if text and text.isascii() and text.isdigit() else None
-
-
-def _exit_code(claim: int) -> int | None:
-    code = _number_at(claim, "exit")
-    return code if code is not None and 0 <= code <= 255 else None

@@ -6,11 +6,13 @@ detached: what it knows stands in files, which is why a command survives the dea
 
     exec.sh CLAIMS NAME REQUEST TOKEN
 
-`REQUEST/limits` sets `blocks` (512-byte units kept of each stream) and `end` (a mark that says where the command's
-own output ends). `REQUEST/request` is sourced by the shell that becomes the command: it exports the environment,
-changes the folder and sets the arguments. `REQUEST/stdin` is the input. The command runs in the
-foreground of the shell, because a shell's background jobs ignore SIGINT. Made under CLAIMS/NAME, whose `mkdir` is the claim, so that of any number
-of runners one goes on: `token`, `group`, `out`, `err`, and at last `exit`.
+`REQUEST/limits` sets `blocks` (512-byte units kept of each stream) and `end` (a mark that says where the
+command's own output ends). `REQUEST/request` is sourced by the shell that becomes the command: it exports the
+environment, changes the folder and sets the arguments. `REQUEST/stdin` is the input. The command runs in the
+foreground of the runner, because a shell's background jobs ignore SIGINT.
+
+Made under CLAIMS/NAME, whose `mkdir` is the claim, so that of any number of runners one goes on: `token`,
+`group`, `out`, `err`, and at last `exit`.
 
 - The kept output is limited by the file size limit of the one `cat` that writes it; a second one drains the
   rest, so that a command that prints for ever neither blocks nor fills the disk.
