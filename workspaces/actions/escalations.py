@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Any
 
-from workspaces.domain.effects import arguments_hash
+from workspaces.domain.effects import arguments_hash, canonical_json
 from workspaces.domain.escalations import Decision, problem_with
 from workspaces.domain.events import EXCERPT_CHARS, EventKind
 from workspaces.domain.results import ResultClass
@@ -107,7 +107,7 @@ def answer_escalation(
             decision=decision.value,
             words=clip(words, EXCERPT_CHARS),
             tool_call=escalation.tool_call_id,
-            **({"arguments": clip(str(arguments), EXCERPT_CHARS)} if arguments is not None else {}),
+            arguments=clip(canonical_json(arguments), EXCERPT_CHARS) if arguments is not None else "",
         )
         pen.audit(f"escalation.{decision.value}", reason=words, escalation=escalation.pk)
         if escalation.tool_call is not None:
@@ -191,6 +191,7 @@ def _settle_call(pen: Pen, call: ToolCall, decision: Decision, words: str, argum
                 LedgerEntry.objects.filter(key=call.effect_key).update(state=LedgerEntry.State.NOT_DONE)
             call.status = CallStatus.APPROVED.value
             call.save()
+            assert pen.actor is not None
             version = pen.task.profile_version
             Approval.objects.filter(tool_call=call, used_at=None).update(used_at=pen.now)
             Approval.objects.create(

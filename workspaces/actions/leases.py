@@ -59,11 +59,11 @@ def renew(held: Mapping[int, int], *, lease_s: float) -> set[int]:
         return set()
     with connection.cursor() as cursor:
         cursor.execute(
-            "UPDATE workspaces_task SET lease_until = statement_timestamp() + %s"
+            "UPDATE workspaces_task SET lease_until = statement_timestamp() + make_interval(secs => %s)"
             " FROM unnest(%s::bigint[], %s::bigint[]) AS ours(id, fence)"
             " WHERE workspaces_task.id = ours.id AND workspaces_task.fence = ours.fence"
             " RETURNING workspaces_task.id",
-            [timedelta(seconds=lease_s), list(held), list(held.values())],
+            [lease_s, list(held), list(held.values())],
         )
         return {row[0] for row in cursor.fetchall()}
 

@@ -40,7 +40,7 @@ class Pen:
     @property
     def branch(self) -> Branch:
         if self._branch is None or self._branch.pk != self.task.branch_id:
-            self._branch = Branch.objects.get(pk=self.task.branch_id)
+            self._branch = Branch.objects.get(pk=self.task.current_branch_id)
         return self._branch
 
     def set(self, **fields: Any) -> None:

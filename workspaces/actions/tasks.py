@@ -203,8 +203,7 @@ def end_task(pen: Pen, status: TaskStatus, text: str) -> None:
         TaskStatus.FAILED: EventKind.TASK_FAILED,
         TaskStatus.CANCELLED: EventKind.TASK_CANCELLED,
     }[status]
-    excerpt = clip(text, EXCERPT_CHARS)
-    pen.event(kind, **({"result": excerpt} if status is TaskStatus.SUCCEEDED else {"reason": excerpt}))
+    pen.event(kind, text=clip(text, EXCERPT_CHARS))
     release_workspace(task)
 
 

@@ -25,9 +25,9 @@ class EventKind(StrEnum):
     TASK_PAUSING = "task.pausing"  # mode, reason
     TASK_PAUSED = "task.paused"  # mode, reason
     TASK_RESUMED = "task.resumed"  # reason
-    TASK_SUCCEEDED = "task.succeeded"  # result
-    TASK_FAILED = "task.failed"  # reason
-    TASK_CANCELLED = "task.cancelled"  # reason
+    TASK_SUCCEEDED = "task.succeeded"  # text
+    TASK_FAILED = "task.failed"  # text
+    TASK_CANCELLED = "task.cancelled"  # text
     TASK_CANCELLING = "task.cancelling"  # reason
     TASK_ROLLED_BACK = "task.rolled_back"  # checkpoint_seq, branch, reason, steps, files, cost_usd, kept_effects
     TASK_FORKED = "task.forked"  # checkpoint_seq, fork (task id), reason

@@ -73,7 +73,7 @@ class Disk:
         if newest is None:
             return None
         touched = (
-            ToolCall.objects.filter(branch_id=self.run.task.branch_id, attempt__gt=0)
+            ToolCall.objects.filter(branch_id=self.run.task.current_branch_id, attempt__gt=0)
             .filter(Q(seq=None) | Q(seq__gt=newest.seq))
             .exclude(effect="none")
             .exists()

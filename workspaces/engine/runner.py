@@ -107,7 +107,7 @@ class _Phases:
     def step(self) -> Step:
         """The step that is not settled, or the next one."""
         run = self.run
-        last = Step.objects.filter(branch_id=run.task.branch_id).order_by("-number").first()
+        last = Step.objects.filter(branch_id=run.task.current_branch_id).order_by("-number").first()
         if last is not None and last.phase != StepPhase.SETTLED.value:
             return last
         number = last.number + 1 if last is not None else run.branch.first_step

@@ -104,6 +104,12 @@ class Task(models.Model):
     def root_id_or_own(self) -> int:
         return self.root_id or self.pk
 
+    @property
+    def current_branch_id(self) -> int:
+        """Every task has one from the transaction on that creates it."""
+        assert self.branch_id is not None
+        return self.branch_id
+
 
 class Branch(models.Model):
     """A line of history. It begins where `parent_seq` of its parent ends; a fork's parent is another task's."""

@@ -11,7 +11,12 @@ from workspaces.models import Latch, User, Workspace
 
 from .access import visible_escalations, visible_workspaces
 
-SECTIONS = (("/inbox/", "inbox"), ("/workspaces/", "workspaces"), ("/profiles/", "profiles"), ("/tasks/new/", "new"))
+SECTIONS = (
+    ("/inbox/", "inbox"),
+    ("/workspaces/", "workspaces"),
+    ("/profiles/", "profiles"),
+    ("/tasks/new/", "new"),
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -100,4 +100,4 @@ def effects_since(checkpoint: Checkpoint) -> QuerySet[LedgerEntry]:
 
 def latest_checkpoint(task: Task) -> Checkpoint | None:
     """The newest on the task's current branch."""
-    return Checkpoint.objects.filter(task=task, branch_id=task.branch_id).order_by("-seq").first()
+    return Checkpoint.objects.filter(task=task, branch_id=task.current_branch_id).order_by("-seq").first()

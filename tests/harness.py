@@ -1,0 +1,113 @@
+"""What tests of actions, engine and pages share: people, workspaces, scripted tasks, and a worker of one thread."""
+
+from __future__ import annotations
+
+import itertools
+import textwrap
+import time
+from collections.abc import Callable
+from typing import Any
+
+from workspaces.actions.profiles import create_profile
+from workspaces.actions.tasks import create_task
+from workspaces.actions.workspaces import create_workspace, set_member
+from workspaces.domain.roles import Role
+from workspaces.domain.states import TaskStatus
+from workspaces.engine import runner
+from workspaces.models import Event, ProfileVersion, Task, User, Workspace
+
+_count = itertools.count(1)
+
+TOOLS = [
+    "read_file",
+    "write_file",
+    "edit_file",
+    "list_files",
+    "search_files",
+    "shell",
+    "note",
+    "ask_operator",
+    "finish",
+]
+
+SEND_INVOICE: dict[str, Any] = {
+    "name": "send_invoice",
+    "description": "Send an invoice to a customer. It cannot be called back.",
+    "parameters": {
+        "type": "object",
+        "properties": {"customer": {"type": "string"}, "amount": {"type": "number", "minimum": 0}},
+        "required": ["customer", "amount"],
+        "additionalProperties": False,
+    },
+    "effect": "irreversible",
+    "command": "cat >> /workspace/sent.jsonl; echo >> /workspace/sent.jsonl; echo sent",
+}
+
+
+def make_user(name: str = "", **fields: Any) -> User:
+    name = name or f"user{next(_count)}"
+    return User.objects.create_user(name, password="a long enough pass phrase", **fields)
+
+
+def make_workspace(owner: User, *, driver: str = "local", name: str = "") -> Workspace:
+    return create_workspace(name=name or f"ws{next(_count)}", owner=owner, driver=driver, actor=owner)
+
+
+def add_member(workspace: Workspace, user: User, role: Role) -> None:
+    set_member(workspace, user=user, role=role, actor=workspace.owner)
+
+
+def scripted_profile(owner: User, scenario: str, **fields: Any) -> ProfileVersion:
+    """A profile that plays `scenario` (YAML, may be indented)."""
+    settings: dict[str, Any] = {
+        "provider": "scripted",
+        "model": "scripted",
+        "tools": TOOLS,
+        "provider_options": {"scenario_text": textwrap.dedent(scenario)},
+        "local_allowed": True,
+    }
+    return create_profile(name=f"profile{next(_count)}", workspace=None, actor=owner, **(settings | fields))
+
+
+def scripted_task(
+    scenario: str, *, workspace: Workspace | None = None, driver: str = "local", **profile: Any
+) -> Task:
+    workspace = workspace or make_workspace(make_user(), driver=driver)
+    version = scripted_profile(workspace.owner, scenario, **profile)
+    return create_task(
+        workspace=workspace, profile_version=version, instruction="Do the work.", actor=workspace.owner
+    )
+
+
+def work(task: Task, *, until: Callable[[Task], bool] | None = None, limit: int = 200) -> Task:
+    """Advance the task in this thread until nothing is due for it (or `until` holds). Returns it fresh."""
+    for _ in range(limit):
+        task.refresh_from_db()
+        status = TaskStatus(task.status)
+        due = status in (TaskStatus.QUEUED, TaskStatus.RUNNING, TaskStatus.PAUSING) or (
+            status is TaskStatus.PAUSED and task.disk_restore_id is not None
+        )
+        if not due or (until is not None and until(task)):
+            return task
+        runner.advance(task.pk)
+    raise AssertionError(f"{task} is still {task.status} after {limit} advances: {kinds(task)[-12:]}")
+
+
+def kinds(task: Task) -> list[str]:
+    """The kinds of the task's events, in order."""
+    return list(Event.objects.filter(task=task).order_by("seq").values_list("kind", flat=True))
+
+
+def events(task: Task, kind: str) -> list[dict[str, Any]]:
+    return list(Event.objects.filter(task=task, kind=kind).order_by("seq").values_list("data", flat=True))
+
+
+def eventually(check: Callable[[], Any], *, within_s: float = 10.0, what: str = "") -> Any:
+    """The first true value of `check`, asked every 20 ms."""
+    deadline = time.monotonic() + within_s
+    while True:
+        value = check()
+        if value:
+            return value
+        assert time.monotonic() < deadline, f"not within {within_s} s: {what or check}"
+        time.sleep(0.02)

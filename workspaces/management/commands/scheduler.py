@@ -1,0 +1,43 @@
+"""Dispatches what is due, ends waits, expires questions: a loop of small queries. Any number may run."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import threading
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandParser
+from django.db import DatabaseError, InterfaceError, connection
+
+from workspaces.actions import schedule
+
+logger = logging.getLogger(__name__)
+
+
+class Command(BaseCommand):
+    help = "Run the scheduler: re-dispatch due tasks, end waits, expire escalations."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("--every", type=float, default=1.0, help="seconds between two looks")
+        parser.add_argument(
+            "--again-after", type=float, default=5.0, help="seconds after which an unanswered call is repeated"
+        )
+        parser.add_argument("--once", action="store_true", help="look once and end")
+
+    def handle(self, *args: Any, every: float, again_after: float, once: bool, **options: Any) -> None:
+        stop = threading.Event()
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGTERM, signal.SIGINT):
+                signal.signal(number, lambda *_: stop.set())
+        while True:
+            try:
+                schedule.end_waits()
+                schedule.expire_due()
+                schedule.redispatch_due(after_s=again_after)
+            except (DatabaseError, InterfaceError) as error:
+                logger.warning("the database does not answer the scheduler: %s", error)
+            finally:
+                connection.close()
+            if once or stop.wait(every):
+                return

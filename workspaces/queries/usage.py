@@ -1,0 +1,83 @@
+"""Tokens and money of a task, step by step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+from workspaces.models import ModelCall, Step, Task
+
+CHARTED_STEPS = 500
+
+
+@dataclass(frozen=True, slots=True)
+class StepUsage:
+    """Tokens as the provider counted them; `cost_usd` None: a price is unknown."""
+
+    step: int
+    branch: int
+    prompt_tokens: int
+    output_tokens: int
+    cost_usd: Decimal | None
+
+
+def usage_by_step(task: Task, *, limit: int = CHARTED_STEPS) -> list[StepUsage]:
+    """The newest `limit` replies, oldest first."""
+    calls = (
+        ModelCall.objects.filter(task=task, status="replied")
+        .order_by("-pk")
+        .values_list(
+            "step__number",
+            "step__branch__number",
+            "input_tokens",
+            "cached_input_tokens",
+            "cache_write_tokens",
+            "output_tokens",
+            "cost_usd",
+        )[:limit]
+    )
+    return [
+        StepUsage(step, branch, (fresh or 0) + (cached or 0) + (written or 0), output or 0, cost)
+        for step, branch, fresh, cached, written, output, cost in reversed(list(calls))
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class ContextUse:
+    """The newest step's manifest in tokens (estimates), and each part's share of the window in percent."""
+
+    step: int
+    messages: int
+    parts: list[tuple[str, int, float]]  # name, tokens, percent of the window
+    used_tokens: int
+    free_tokens: int
+    window_tokens: int
+    ranges: list[list[int]]
+
+
+def context_use(task: Task) -> ContextUse | None:
+    """None before the first model call of the current branch."""
+    step = Step.objects.filter(branch_id=task.branch_id).exclude(manifest={}).order_by("-number").first()
+    return _use(step.number, step.manifest) if step else None
+
+
+def _use(step: int, manifest: dict[str, Any]) -> ContextUse:
+    window = max(1, int(manifest.get("window_tokens") or 1))
+    named = [
+        ("system prompt", "system_tokens"),
+        ("tools", "tool_tokens"),
+        ("messages", "message_tokens"),
+        ("kept for the reply", "reserved_output_tokens"),
+    ]
+    parts = [(name, int(manifest.get(key) or 0)) for name, key in named]
+    used = sum(tokens for _, tokens in parts)
+    return ContextUse(
+        step=step,
+        messages=int(manifest.get("messages") or 0),
+        parts=[(name, tokens, round(100 * tokens / window, 2)) for name, tokens in parts],
+        used_tokens=used,
+        free_tokens=max(0, window - used),
+        window_tokens=window,
+        ranges=manifest.get("ranges") or [],
+    )
