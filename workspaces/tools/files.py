@@ -63,9 +63,7 @@ class ReadFile:
         return _lines_of(context, path, text, arguments, "�" in text and not _is_utf8(raw))
 
 
-def _lines_of(
-    context: ToolContext, path: str, text: str, arguments: Mapping[str, Any], damaged: bool
-) -> ToolResult:
+def _lines_of(context: ToolContext, path: str, text: str, arguments: Mapping[str, Any], damaged: bool) -> ToolResult:
     """The lines asked for, as many as the context takes. The file is the whole: nothing is offloaded."""
     lines = text.split("\n")
     if lines[-1] == "":
@@ -115,13 +113,9 @@ class WriteFile:
         try:
             raw = content.encode()
         except UnicodeEncodeError:
-            return failure(
-                "the content holds half of a surrogate pair, which no file can hold; nothing written"
-            )
+            return failure("the content holds half of a surrogate pair, which no file can hold; nothing written")
         if len(raw) > MAX_WRITTEN_BYTES:
-            return failure(
-                f"the content has {len(raw)} bytes, at most {MAX_WRITTEN_BYTES}; nothing was written"
-            )
+            return failure(f"the content has {len(raw)} bytes, at most {MAX_WRITTEN_BYTES}; nothing was written")
         try:
             path = relative(str(arguments["path"]))
             before = text_before(context.sandbox, path)

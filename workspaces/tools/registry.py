@@ -41,9 +41,7 @@ def build_tools(names: Sequence[str], declared: Sequence[Mapping[str, Any]] = ()
     for name in names:
         if not isinstance(name, str) or name not in _BUILTIN:
             near = nearest_names(str(name), BUILTIN_NAMES) or list(BUILTIN_NAMES)
-            raise DeclarationError(
-                "tools", f"there is no tool {str(name)[:80]!r}; nearest: {', '.join(near)}"
-            )
+            raise DeclarationError("tools", f"there is no tool {str(name)[:80]!r}; nearest: {', '.join(near)}")
         tools[name] = _BUILTIN[name]()
     if len(declared) > MAX_DECLARED:
         raise DeclarationError("declared_tools", f"at most {MAX_DECLARED}, not {len(declared)}")
