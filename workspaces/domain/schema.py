@@ -30,6 +30,7 @@ VALUE_CHARS = 200
 
 _NOTHING: Registry[Any] = Registry()  # empty: a reference out of the schema has nowhere to go
 _REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
+_HOLD_NAMES = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
 _HELD_AS_DATA = ("const", "enum", "default", "examples")
 
 
@@ -55,9 +56,7 @@ def parse_arguments(raw: str) -> tuple[dict[str, Any] | None, list[Problem]]:
     An empty text is an empty object: vendors send it for a tool without arguments.
     """
     if len(raw) > MAX_ARGUMENTS_CHARS:
-        return None, [
-            Problem("$", f"the arguments have {len(raw)} characters, more than {MAX_ARGUMENTS_CHARS}")
-        ]
+        return None, [Problem("$", f"the arguments have {len(raw)} characters, more than {MAX_ARGUMENTS_CHARS}")]
     if not raw.strip():
         return {}, []
     try:
@@ -83,9 +82,7 @@ def argument_problems(schema: Mapping[str, Any], arguments: Any) -> list[Problem
     except RecursionError:
         return [Problem("$", "the tool's schema refers to itself without end")]
     except Unresolvable as error:
-        return [
-            Problem("$", f"the tool's schema refers to something that is not in it: {clip(str(error), 200)}")
-        ]
+        return [Problem("$", f"the tool's schema refers to something that is not in it: {clip(str(error), 200)}")]
     except (re.error, TypeError, ValueError, OverflowError) as error:
         return [Problem("$", f"the tool's schema cannot be applied: {clip(str(error), 200)}")]
     found = [problem for error in errors for problem in _in_words(error)]
@@ -142,9 +139,7 @@ def show(value: Any) -> str:
         return clip(clean_text(repr(value)), VALUE_CHARS)
 
 
-def _pattern(
-    validator: Any, pattern: str, instance: Any, _schema: Any
-) -> Iterator[exceptions.ValidationError]:
+def _pattern(validator: Any, pattern: str, instance: Any, _schema: Any) -> Iterator[exceptions.ValidationError]:
     """`pattern`, but never on a text so long that matching could take the worker with it."""
     if not validator.is_type(instance, "string"):
         return
@@ -156,9 +151,7 @@ def _pattern(
         yield exceptions.ValidationError(f"does not match the pattern {clip(pattern, 100)}")
 
 
-def _multiple_of(
-    validator: Any, factor: Any, instance: Any, _schema: Any
-) -> Iterator[exceptions.ValidationError]:
+def _multiple_of(validator: Any, factor: Any, instance: Any, _schema: Any) -> Iterator[exceptions.ValidationError]:
     """`multipleOf` that takes 1e308 and 0.01 as a person means them (the library overflows)."""
     if not validator.is_type(instance, "number"):
         return
@@ -173,8 +166,11 @@ def _multiple_of(
 _Validator: Any = validators.extend(Draft202012Validator, {"pattern": _pattern, "multipleOf": _multiple_of})
 
 
-def _keyword_problems(node: Any, path: str) -> Iterator[Problem]:
-    """References out of the schema and patterns that a text could make endless. Depth is bounded before."""
+def _keyword_problems(node: Any, path: str, *, names: bool = False) -> Iterator[Problem]:
+    """References out of the schema and patterns that a text could make endless. Depth is bounded before.
+
+    `names`: the keys here are the arguments' own names, not keywords.
+    """
     if isinstance(node, list):
         for index, item in enumerate(node):
             yield from _keyword_problems(item, f"{path}[{index}]")
@@ -182,24 +178,23 @@ def _keyword_problems(node: Any, path: str) -> Iterator[Problem]:
         return
     for key, value in node.items():
         here = _join(path, key)
+        if names:
+            yield from _keyword_problems(value, here)
+            continue
         if key in _REFERENCES and isinstance(value, str) and not value.startswith("#"):
-            yield Problem(
-                here, "may only refer into the schema itself (#/$defs/…): nothing is fetched", show(value)
-            )
+            yield Problem(here, "may only refer into the schema itself (#/$defs/…): nothing is fetched", show(value))
         if key == "pattern" and isinstance(value, str):
             yield from _pattern_problems(value, here)
         if key == "patternProperties" and isinstance(value, Mapping):
             for pattern in value:
-                yield from _pattern_problems(str(pattern), here)
+                yield from _pattern_problems(str(pattern), _join(here, pattern))
         if key not in _HELD_AS_DATA:
-            yield from _keyword_problems(value, here)
+            yield from _keyword_problems(value, here, names=key in _HOLD_NAMES)
 
 
 def _pattern_problems(pattern: str, path: str) -> Iterator[Problem]:
     if len(pattern) > MAX_PATTERN_CHARS:
-        yield Problem(
-            path, f"a pattern has at most {MAX_PATTERN_CHARS} characters", clip(pattern, VALUE_CHARS)
-        )
+        yield Problem(path, f"a pattern has at most {MAX_PATTERN_CHARS} characters", clip(pattern, VALUE_CHARS))
         return
     try:
         tree = parser.parse(pattern)
@@ -271,9 +266,7 @@ def _in_words(error: Any) -> list[Problem]:
         case "additionalProperties" | "unevaluatedProperties" if isinstance(value, Mapping):
             known = list(error.schema.get("properties", {}))
             patterns = error.schema.get("patternProperties", {})
-            extra = [
-                name for name in value if name not in known and not any(re.search(p, name) for p in patterns)
-            ]
+            extra = [name for name in value if name not in known and not any(re.search(p, name) for p in patterns)]
             names = ", ".join(known) or "none"
             reason = f"is not an argument here; known are: {clip(names, VALUE_CHARS)}"
             return [Problem(_join(path, name), reason, show(value[name])) for name in extra]
