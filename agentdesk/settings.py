@@ -226,8 +226,7 @@ LOGGING = {
 # --- The product
 
 SANDBOX_DRIVER = one_of("AGENTDESK_SANDBOX_DRIVER", ("auto", "docker", "local"))
-SANDBOX_IMAGE = text("AGENTDESK_SANDBOX_IMAGE", "agentdesk-sandbox")
-SANDBOX_BASE = text("AGENTDESK_SANDBOX_BASE")  # the image that the sandbox image starts from; empty: chosen
+SANDBOX_IMAGE = text("AGENTDESK_SANDBOX_IMAGE")  # empty: built from compose/sandbox
 SANDBOX_STORE = one_of("AGENTDESK_SANDBOX_STORE", ("auto", "btrfs", "content"))
 SANDBOX_ROOT = AGENTDESK_HOME / "sandboxes"
 LEASE_S = number("AGENTDESK_LEASE_S", 30, least=3)

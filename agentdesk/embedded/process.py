@@ -42,7 +42,7 @@ class Child:
         user: int | None = None,
     ) -> None:
         self.name = name
-        self.argv = [shutil.which(argv[0]) or argv[0], *argv[1:]]
+        self.argv = list(argv)
         self.log = log
         self.env = dict(os.environ if env is None else env)
         self.cwd = cwd
@@ -51,6 +51,7 @@ class Child:
         self.pass_fds = pass_fds
         self.user = user
         self.started_at = 0.0
+        self.log_start = 0  # where in the log this run begins
         self._pid_file = run / f"{name}.pid"
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -61,11 +62,10 @@ class Child:
     def start(self) -> None:
         self.clear_stale()
         rotate(self.log)
-        leash = [sys.executable, "-I", "-S", str(LEASH), str(os.getpid()), str(int(self.death_signal))]
-        user = "-" if self.user is None else str(self.user)
         with self.log.open("ab") as log:
+            self.log_start = log.tell()
             self._process = subprocess.Popen(
-                [*leash, user, *self.argv],
+                leashed(self.argv, self.death_signal, self.user),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -86,6 +86,10 @@ class Child:
     def ask_to_stop(self) -> None:
         if self._process is not None and self._process.poll() is None:
             self._process.send_signal(self.stop_signal)
+
+    def kill(self) -> None:
+        if self._process is not None and self._process.poll() is None:
+            self._process.kill()
 
     def stop(self, limit_s: float = 10.0) -> bool:
         """Stop it, by force after the limit, with everything in its group. True if it ended by itself."""
@@ -128,6 +132,13 @@ class Child:
         except OSError:
             return ""
         return " | ".join(line.strip() for line in tail[-lines:])
+
+
+def leashed(argv: Sequence[str], death_signal: signal.Signals, user: int | None = None) -> list[str]:
+    """The command line that runs `argv` in a session of its own and ends it when this process ends."""
+    program = shutil.which(argv[0]) or argv[0]
+    leash = [sys.executable, "-I", "-S", str(LEASH), str(os.getpid()), str(int(death_signal))]
+    return [*leash, "-" if user is None else str(user), program, *argv[1:]]
 
 
 def birth(pid: int) -> str:

@@ -1,0 +1,75 @@
+# agentdesk: `make up` runs it, `make test` proves it. Both bring what they need; see README.md.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+UV_VERSION := 0.13.9
+
+.PHONY: help up test check lint fmt lock test-model bench-engine pictures sandbox-image
+
+help:
+	@echo "make up            run everything on this machine (Ctrl-C stops it)"
+	@echo "make test          every check and every test but those that need a local model"
+	@echo "make lint | fmt    the static checks | put code and templates in form"
+	@echo "make lock          write requirements*.lock anew from pyproject.toml"
+	@echo "make sandbox-image build the sandbox image"
+	@echo "make test-model    the tests that talk to a real local model"
+	@echo "make bench-engine  the engine's own time per step"
+	@echo "make pictures      the pictures in docs/"
+
+up:
+	@$(PYTHON) agentdesk/bootstrap.py up
+	@exec $(BIN)/python -m agentdesk.up
+
+test:
+	@$(PYTHON) agentdesk/bootstrap.py test
+	@$(MAKE) --no-print-directory check
+	@exec $(BIN)/python -m pytest -m "not model"
+
+# What can be told without running anything. Nothing here needs a server.
+check:
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/python -m mypy
+	$(BIN)/lint-imports
+	@if [ -d templates ]; then echo "$(BIN)/djlint --check --lint templates" && $(BIN)/djlint --quiet --check templates && $(BIN)/djlint --quiet --lint templates; fi
+	AGENTDESK_HTTPS=1 AGENTDESK_SANDBOX_DRIVER=docker $(BIN)/python manage.py check --deploy --fail-level WARNING
+
+lint:
+	@$(PYTHON) agentdesk/bootstrap.py lint
+	@$(MAKE) --no-print-directory check
+
+fmt:
+	@$(PYTHON) agentdesk/bootstrap.py lint
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+	@if [ -d templates ]; then $(BIN)/djlint --quiet --reformat templates || true; fi
+
+# One lock for running, one that adds what the tests need. No index and no path of the machine that made them.
+COMPILE = build/uv/bin/uv pip compile pyproject.toml --generate-hashes --universal --python-version 3.11 \
+	--no-emit-index-url --no-emit-find-links --quiet --custom-compile-command "make lock"
+
+lock: build/uv/bin/uv
+	$(COMPILE) --output-file requirements.lock
+	$(COMPILE) --extra dev --constraint requirements.lock --output-file requirements-dev.lock
+
+build/uv/bin/uv:
+	$(PYTHON) -m venv build/uv
+	build/uv/bin/python -m pip install --quiet uv==$(UV_VERSION)
+
+sandbox-image:
+	@$(PYTHON) agentdesk/bootstrap.py up
+	@exec $(BIN)/python -m agentdesk.prepare --only-image
+
+test-model:
+	@$(PYTHON) agentdesk/bootstrap.py test
+	$(BIN)/python -m pip install --quiet "xllamacpp>=2026.10"
+	@exec $(BIN)/python -m pytest -m model
+
+bench-engine:
+	@$(PYTHON) agentdesk/bootstrap.py test
+	@exec $(BIN)/python -m tests.bench.engine
+
+pictures:
+	@$(PYTHON) agentdesk/bootstrap.py test
+	@exec $(BIN)/python -m tests.browser.pictures
