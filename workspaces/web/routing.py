@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from django.urls import path
 
-from .consumers import FleetConsumer, InboxConsumer
+from .consumers.fleet import FleetConsumer
+from .consumers.inbox import InboxConsumer
 from .task_routing import websocket_urlpatterns as task_patterns
 
 websocket_urlpatterns = [

@@ -1,0 +1,50 @@
+/* Lists with live rows: which rows this page shows (told to the socket), and which of them are chosen. */
+"use strict";
+
+(() => {
+  // the server renders only the rows that this page shows; it checks access to each of them again
+  document.addEventListener("htmx:wsOpen", (event) => {
+    const list = event.target.closest("[data-live-rows]");
+    if (!list) return;
+    const prefix = list.dataset.liveRows;
+    const rows = [...list.querySelectorAll(`[id^="${prefix}"]`)].map((row) => Number(row.id.slice(prefix.length)))
+      .filter(Number.isInteger);
+    event.detail.socketWrapper.sendImmediately(JSON.stringify({ rows }));
+  });
+
+  const boxes = () => [...document.querySelectorAll("#fleet-rows [name='task']")];
+  function chosen() {
+    const count = boxes().filter((box) => box.checked).length;
+    for (const place of document.querySelectorAll("[data-chosen]")) place.textContent = String(count);
+    const bar = document.getElementById("bulk-bar");
+    if (bar) bar.hidden = count === 0;
+    const all = document.getElementById("tick-all");
+    if (all) {
+      all.checked = count > 0 && count === boxes().length;
+      all.indeterminate = count > 0 && count < boxes().length;
+    }
+  }
+  function tickAll(value) {
+    for (const box of boxes()) box.checked = value;
+    chosen();
+  }
+  let last = null;
+  document.addEventListener("click", (event) => {
+    if (event.target.id === "tick-none") tickAll(false);
+    if (!event.target.matches?.("#fleet-rows [name='task']")) return;
+    const all = boxes();
+    const now = all.indexOf(event.target);
+    if (event.shiftKey && last !== null && all[last]) {
+      for (const box of all.slice(Math.min(now, last), Math.max(now, last) + 1)) box.checked = event.target.checked;
+    }
+    last = now;
+    chosen();
+  });
+  document.addEventListener("change", (event) => {
+    if (event.target.id === "tick-all") tickAll(event.target.checked);
+    else if (event.target.name === "task") chosen();
+  });
+  document.addEventListener("htmx:oobAfterSwap", chosen);
+  document.addEventListener("htmx:afterSettle", chosen);
+  document.addEventListener("DOMContentLoaded", chosen);
+})();

@@ -1,0 +1,193 @@
+"""The inbox's reads: open questions by deadline, answered ones by age, and what a card shows of each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from django.contrib.auth.models import AnonymousUser
+from django.db.models import QuerySet
+
+from workspaces.domain.escalations import DECISIONS, NEEDS_WORDS, Decision
+from workspaces.domain.states import EscalationKind, EscalationStatus
+from workspaces.models import Escalation, User
+
+from .access import may_operate, visible_escalations
+
+PAGE_SIZE = 30
+
+HEADINGS: dict[EscalationKind, str] = {
+    EscalationKind.HELD_CALL: "A call waits for approval",
+    EscalationKind.QUESTION: "The agent asks",
+    EscalationKind.UNKNOWN_OUTCOME: "Nobody knows whether a call went through",
+    EscalationKind.PROVIDER: "The model provider fails",
+    EscalationKind.SANDBOX: "The sandbox fails",
+    EscalationKind.NO_ACTION: "The agent does nothing",
+    EscalationKind.CONTEXT_FULL: "The context is full",
+    EscalationKind.LIMIT: "A limit is reached",
+    EscalationKind.INTAKE: "The attachments could not be brought in",
+}
+ON_EXPIRY: dict[EscalationKind, str] = {
+    EscalationKind.HELD_CALL: "the call is rejected and the agent goes on",
+    EscalationKind.QUESTION: "the agent is told that nobody answered",
+}
+OTHERWISE_ON_EXPIRY = "the task is paused"
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One way to answer. `effect`: what pressing it does, said beforehand."""
+
+    decision: Decision
+    label: str
+    effect: str
+    asks_words: str = ""  # the label of the words' field; empty: no field
+    words_needed: bool = False
+    asks_arguments: bool = False
+    asks_steps: bool = False
+    primary: bool = False
+    danger: bool = False
+
+
+CHOICES: dict[Decision, Choice] = {
+    choice.decision: choice
+    for choice in (
+        Choice(Decision.APPROVE, "Approve", "Runs this call once, with exactly these arguments.", primary=True),
+        Choice(
+            Decision.EDIT,
+            "Edit and approve",
+            "Runs the call once, with the arguments as you leave them here. Both versions are kept.",
+            asks_arguments=True,
+        ),
+        Choice(
+            Decision.REJECT,
+            "Reject",
+            "The call is not run. The agent reads your words and goes on.",
+            asks_words="What the agent is told",
+            danger=True,
+        ),
+        Choice(
+            Decision.ANSWER,
+            "Answer",
+            "Your words are given to the agent as the result.",
+            asks_words="Your answer",
+        ),
+        Choice(
+            Decision.HAPPENED,
+            "It did happen",
+            "The call is not run again. Your words stand as its result.",
+            asks_words="What came of it",
+        ),
+        Choice(
+            Decision.NOT_DONE,
+            "It did not happen: run it",
+            "Runs the call again. If it did happen after all, it happens twice.",
+            danger=True,
+        ),
+        Choice(
+            Decision.CONTINUE,
+            "Continue",
+            "The task tries again from where it stands.",
+            asks_words="Words for the agent (optional)",
+            primary=True,
+        ),
+        Choice(
+            Decision.RAISE,
+            "Raise the limit",
+            "The task goes on, with this many more steps.",
+            asks_words="Words for the agent (optional)",
+            asks_steps=True,
+            primary=True,
+        ),
+        Choice(
+            Decision.GIVE_UP,
+            "Give up",
+            "The task fails with your words. It can still be rolled back to a checkpoint.",
+            asks_words="Why",
+            danger=True,
+        ),
+    )
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Typed:
+    """What a refused answer had in its fields, to be shown again."""
+
+    decision: str = ""
+    words: str = ""
+    arguments: str = ""
+    extra_steps: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """All that `escalations/_card.html` shows. The inbox and the task page make it with `card_of`."""
+
+    escalation: Escalation
+    heading: str
+    on_expiry: str
+    may_operate: bool
+    choices: Sequence[Choice] = field(default_factory=tuple)
+    typed: Typed = Typed()
+    error: str = ""
+
+    @property
+    def is_open(self) -> bool:
+        return self.escalation.status == EscalationStatus.OPEN.value
+
+
+def card_of(
+    user: User | AnonymousUser, escalation: Escalation, *, typed: Typed | None = None, error: str = ""
+) -> Card:
+    kind = EscalationKind(escalation.kind)
+    return Card(
+        escalation=escalation,
+        heading=HEADINGS[kind],
+        on_expiry=ON_EXPIRY.get(kind, OTHERWISE_ON_EXPIRY),
+        may_operate=may_operate(user, escalation.task.workspace),
+        choices=[_choice(decision, kind) for decision in DECISIONS[kind]],
+        typed=typed or Typed(),
+        error=error,
+    )
+
+
+def _choice(decision: Decision, kind: EscalationKind) -> Choice:
+    choice = CHOICES[decision]
+    fields = {name: getattr(choice, name) for name in choice.__dataclass_fields__}
+    fields["words_needed"] = decision in NEEDS_WORDS
+    if decision is Decision.ANSWER and kind is EscalationKind.HELD_CALL:
+        fields |= {
+            "label": "Answer in its place",
+            "effect": "The call is not run. The agent gets your words as its result.",
+            "asks_words": "The result that the agent is given",
+        }
+    elif decision is Decision.ANSWER:
+        fields["primary"] = True
+    return Choice(**fields)
+
+
+def _with_all(escalations: QuerySet[Escalation]) -> QuerySet[Escalation]:
+    return escalations.select_related(
+        "task__workspace", "task__profile_version__profile", "tool_call__step", "answered_by"
+    )
+
+
+def open_cards(user: User | AnonymousUser) -> list[Card]:
+    """Every open question that the user can see, the first deadline first (at most 200)."""
+    found = _with_all(visible_escalations(user)).filter(status=EscalationStatus.OPEN.value)
+    return [card_of(user, escalation) for escalation in found.order_by("deadline", "pk")[:200]]
+
+
+def closed_cards(user: User | AnonymousUser, page: int) -> tuple[list[Card], bool]:
+    """A page (1, 2, …) of closed questions, newest first, and whether more follow."""
+    found = _with_all(visible_escalations(user)).exclude(status=EscalationStatus.OPEN.value)
+    start = (page - 1) * PAGE_SIZE
+    rows = list(found.order_by("-opened_at", "-pk")[start : start + PAGE_SIZE + 1])
+    return [card_of(user, escalation) for escalation in rows[:PAGE_SIZE]], len(rows) > PAGE_SIZE
+
+
+def cards_of_tasks(user: User | AnonymousUser, tasks: Iterable[int]) -> list[Card]:
+    """The questions of these tasks that are open or were closed lately enough to be on somebody's screen."""
+    found = _with_all(visible_escalations(user)).filter(task__in=list(tasks)).order_by("-pk")[:200]
+    return [card_of(user, escalation) for escalation in found]

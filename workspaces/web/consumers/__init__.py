@@ -1,0 +1,1 @@
+"""Sockets: each checks access, joins groups, and renders the very partials of its page. None changes anything."""

@@ -1,0 +1,49 @@
+"""The fleet page, live: rows replaced in place, counts, and how many new tasks there are. Never reorders."""
+
+from __future__ import annotations
+
+import time
+
+from django.template.loader import render_to_string
+
+from workspaces.queries import fleet
+from workspaces.queries.frame import open_count
+from workspaces.web.fleet_counts import tiles
+
+from .lists import LiveList
+
+COUNTS_EVERY_S = 2.0  # they read every visible task
+
+
+class FleetConsumer(LiveList):
+    def prepare(self) -> None:
+        self.filters = fleet.Filters.from_query(self.query)
+        self.newest = fleet.newest_task_id(self.user)
+        self.counted_at = 0.0
+
+    def fragments(self, tasks: set[int]) -> str:
+        parts = [
+            render_to_string("fleet/_row.html", {"task": task, "oob": True})
+            for task in fleet.rows(self.user, sorted(tasks & self.shown))
+        ]
+        if any(task > self.newest and task not in self.shown for task in tasks):
+            count = fleet.new_since(self.user, self.filters, self.newest)
+            context = {"count": count, "address": f"/{self.filters.address()}", "oob": True}
+            parts.append(render_to_string("fleet/_new.html", context))
+        if time.monotonic() - self.counted_at >= COUNTS_EVERY_S:
+            self.counted_at = time.monotonic()
+            parts.append(counts_html(self))
+        elif tasks:
+            self.counts_are_due()
+        return "".join(parts)
+
+    def counts_are_due(self) -> None:
+        """Counted too lately: look again after the pause, also if nothing else happens."""
+        self.loop.call_soon_threadsafe(self.loop.call_later, COUNTS_EVERY_S, self.woken.set)
+
+
+def counts_html(consumer: FleetConsumer) -> str:
+    counted = fleet.counts(consumer.user, consumer.filters)
+    return render_to_string(
+        "fleet/_counts.html", {"counts": tiles(counted, consumer.filters), "oob": True}
+    ) + render_to_string("escalations/_open_count.html", {"count": open_count(consumer.user), "oob": True})
