@@ -5,6 +5,7 @@ not followed, so that a key stays where it was sent.
 
 Options (all optional):
 - `prompt_caching` (default true): marks the system prompt and the end of the conversation as cacheable.
+- `auth_header`: "x-api-key" for servers that want the key there; default is `Authorization: Bearer`.
 - `tool_choice`: sent as it is when there are tools, e.g. {"type": "any"}.
 - `headers`: more request headers; `extra_body`: more fields of the request's body.
 """
@@ -142,14 +143,13 @@ class AnthropicProvider:
     ) -> None:
         http = anthropic.DefaultAsyncHttpxClient(verify=tls_context(), follow_redirects=False)
         timeout = httpx2.Timeout(self._config.timeout_s, connect=min(_CONNECT_TIMEOUT_S, self._config.timeout_s))
-        headers = self._config.options.get("headers")
         async with anthropic.AsyncAnthropic(
             api_key=key or "none",
             base_url=self._base_url,
             max_retries=0,
             timeout=timeout,
             http_client=http,
-            default_headers={str(k): str(v) for k, v in headers.items()} if isinstance(headers, Mapping) else None,
+            default_headers=self._headers(key),
         ) as client:
             create = cast(Any, client.messages.create)  # the body is checked by the server, not by overloads
             stream = await create(**self._body(request))
@@ -160,6 +160,13 @@ class AnthropicProvider:
                     return
                 async for event in stream:
                     _take(event, arriving, on_text)
+
+    def _headers(self, key: str) -> dict[str, Any]:
+        given = self._config.options.get("headers")
+        headers: dict[str, Any] = {str(k): str(v) for k, v in given.items()} if isinstance(given, Mapping) else {}
+        if self._config.options.get("auth_header") == "x-api-key":
+            headers |= {"X-Api-Key": key or "none", "Authorization": anthropic.Omit()}
+        return headers
 
     def _body(self, request: ChatRequest) -> dict[str, Any]:
         options = self._config.options
@@ -176,8 +183,6 @@ class AnthropicProvider:
             body["system"] = [block | {"cache_control": _CACHE} if caching else block]
         if caching and messages:
             messages[-1]["content"][-1]["cache_control"] = _CACHE
-        if request.temperature is not None:
-            body["temperature"] = request.temperature
         if request.tools:
             body["tools"] = [
                 {"name": tool.name, "description": tool.description, "input_schema": dict(tool.parameters)}
@@ -185,8 +190,12 @@ class AnthropicProvider:
             ]
             if options.get("tool_choice"):
                 body["tool_choice"] = options["tool_choice"]
+        # The SDK's 2.x has no temperature argument; models that still take one read it from the body.
+        extra: dict[str, Any] = {} if request.temperature is None else {"temperature": request.temperature}
         if isinstance(options.get("extra_body"), Mapping):
-            body["extra_body"] = dict(options["extra_body"])
+            extra |= options["extra_body"]
+        if extra:
+            body["extra_body"] = extra
         return body
 
     def _take_whole(self, whole: object, arriving: _Arriving, on_text: Callable[[str], None] | None) -> None:

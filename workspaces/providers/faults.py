@@ -71,6 +71,14 @@ def address(base_url: str) -> str:
     return f"{parts.hostname}{port}" if parts.hostname else "the provider"
 
 
+def host(base_url: str) -> str:
+    """The host name, "" where there is none."""
+    try:
+        return urlsplit(base_url).hostname or ""
+    except ValueError:
+        return ""
+
+
 def checked_url(base_url: str) -> str:
     """`base_url` as it is. Raises a permanent ProviderError when no request can be sent there."""
     try:

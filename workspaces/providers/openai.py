@@ -22,7 +22,6 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
-from urllib.parse import urlsplit
 
 import anyio
 import httpx2
@@ -249,7 +248,7 @@ class OpenAIProvider:
 
 
 def _limit_param(base_url: str) -> str:
-    host = (urlsplit(base_url).hostname or "").lower()
+    host = faults.host(base_url).lower()
     own = host == "api.openai.com" or host.endswith((".api.openai.com", ".openai.azure.com"))
     return "max_completion_tokens" if own else "max_tokens"
 

@@ -144,8 +144,8 @@ def read_scenario(source: str, name: str = "scenario") -> Scenario:
         value = yaml.load(source, Loader=_Loader)  # noqa: S506 - a SafeLoader
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
-        at = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
-        raise ScenarioError(f"{name}: {at}{error.problem or 'not YAML'}") from None
+        place = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
+        raise ScenarioError(f"{name}: {place}{error.problem or 'not YAML'}") from None
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         raise ScenarioError(f"{name}: not YAML: {error}") from None
     top = _mapping(value, name, {"name", "description", "after", "replies", *_TIMING})
