@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
-from django.urls import URLPattern
+from django.urls import path
 
-websocket_urlpatterns: list[URLPattern] = []
+from .consumers.task import TaskConsumer
+
+websocket_urlpatterns = [path("ws/tasks/<int:task_id>/", TaskConsumer.as_asgi())]

@@ -1,7 +1,28 @@
-"""Addresses below `tasks/<task_id>/`."""
+"""Addresses below `tasks/<task_id>/`. Checkpoints are named by their seq, as the trace names them."""
 
 from __future__ import annotations
 
-from django.urls import URLPattern
+from django.urls import path
 
-urlpatterns: list[URLPattern] = []
+from .views import checkpoints, files, tasks, traces
+
+urlpatterns = [
+    path("", tasks.show, name="task"),
+    path("header/", tasks.header, name="task-header"),
+    path("panels/<slug:panel>/", tasks.panel, name="task-panel"),
+    path("usage.json", tasks.usage, name="task-usage"),
+    path("pause/", tasks.pause, name="task-pause"),
+    path("resume/", tasks.resume, name="task-resume"),
+    path("cancel/", tasks.cancel, name="task-cancel"),
+    path("message/", tasks.message, name="task-message"),
+    path("note/", tasks.note, name="task-note"),
+    path("trace/", traces.index, name="task-trace"),
+    path("calls/<int:call_id>/", traces.call, name="task-call"),
+    path("replies/<int:reply_id>/", traces.reply, name="task-reply"),
+    path("checkpoints/<int:seq>/rollback/", checkpoints.rollback, name="task-rollback"),
+    path("checkpoints/<int:seq>/fork/", checkpoints.fork, name="task-fork"),
+    path("diff/", files.diff, name="task-diff"),
+    path("diff/file/", files.diff_file, name="task-diff-file"),
+    path("files/", files.view, name="task-file"),
+    path("files/download/", files.download, name="task-file-download"),
+]

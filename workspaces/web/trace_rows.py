@@ -193,3 +193,8 @@ def _look(line: str) -> str:
     if line.startswith(("@@", "---", "+++", "\\")):
         return "hunk"
     return {"+": "add", "-": "del"}.get(line[:1], "same")
+
+
+def number_or_none(text: str | None) -> int | None:
+    """A seq from a URL; what is no such number is none."""
+    return int(text) if text and text.isascii() and text.isdigit() and len(text) < 16 else None

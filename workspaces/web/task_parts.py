@@ -1,0 +1,54 @@
+"""The parts of a task's page as template contexts. The views and the socket build them here, so both show the same."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from workspaces.models import Task
+from workspaces.queries.checkpoints import LISTED, checkpoints_of
+from workspaces.queries.task_page import head_of
+from workspaces.queries.trace import TraceFilter, current_line, trace_page
+from workspaces.queries.usage import context_use, usage_by_step
+
+from .trace_rows import rows_of
+
+PANELS = {"context": "Context", "scratchpad": "Scratchpad", "files": "Files", "checkpoints": "Checkpoints"}
+LIVE_PANELS = {
+    "context": "tasks/_context.html",
+    "scratchpad": "tasks/_scratchpad.html",
+    "checkpoints": "checkpoints/_list.html",
+}
+STEPS_LISTED = 12
+
+
+def head_context(task: Task, can_operate: bool) -> dict[str, Any]:
+    return {"head": head_of(task), "task": task, "can_operate": can_operate}
+
+
+def trace_context(task: Task, wanted: TraceFilter, before: int | None, can_operate: bool) -> dict[str, Any]:
+    page = trace_page(task, wanted, before=before)
+    return {
+        "task": task,
+        "rows": rows_of(page.events, current_line(task)),
+        "older_than": page.older_than,
+        "wanted": wanted,
+        "can_operate": can_operate,
+    }
+
+
+def panel_context(task: Task, panel: str, can_operate: bool) -> dict[str, Any]:
+    """What a panel shows; the files panel has its own (views/files.py)."""
+    found: dict[str, Any] = {"task": task, "panel": panel, "panels": PANELS, "can_operate": can_operate}
+    if panel == "context":
+        usage = usage_by_step(task, limit=STEPS_LISTED)
+        found |= {"use": context_use(task), "usage": usage[::-1]}
+    elif panel == "checkpoints":
+        line = current_line(task)
+        listed = list(checkpoints_of(task)[: LISTED + 1])
+        found["checkpoints"] = [
+            {"checkpoint": each, "abandoned": not line.holds(each.branch.number, each.seq)}
+            for each in listed[:LISTED]
+        ]
+        found["more_checkpoints"] = len(listed) > LISTED
+        found["branches"] = list(task.branches.select_related("created_by", "parent").order_by("-number"))
+    return found

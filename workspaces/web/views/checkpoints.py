@@ -1,0 +1,106 @@
+"""Back to a checkpoint, or on from it in a fork: a dialog that says what will happen, and the deed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.urls import reverse
+
+from workspaces.actions import rollbacks
+from workspaces.actions.errors import Refused
+from workspaces.domain.roles import Role
+from workspaces.engine.boxes import driver_for
+from workspaces.models import Checkpoint, Task
+from workspaces.queries.access import may_operate
+from workspaces.queries.checkpoints import RollbackPreview, rollback_preview
+from workspaces.sandboxes.base import FileChange, SandboxError
+
+from ..access import require_role, signed_in, task_or_404, user_of
+from ..errors import is_htmx, problem
+from ..task_parts import head_context
+
+FILES_NAMED = 200
+
+
+def _checkpoint(request: HttpRequest, task_id: int, seq: int) -> Checkpoint:
+    task = task_or_404(request, task_id)
+    require_role(request, task.workspace, Role.OPERATOR)
+    found = Checkpoint.objects.select_related("snapshot", "branch")
+    checkpoint = get_object_or_404(found, task=task, seq=seq)
+    checkpoint.task = task
+    return checkpoint
+
+
+@signed_in
+def rollback(request: HttpRequest, task_id: int, seq: int) -> HttpResponse:
+    checkpoint = _checkpoint(request, task_id, seq)
+    typed = {"reason": request.POST.get("reason", "")}
+    if request.method == "POST":
+        try:
+            rollbacks.roll_back(checkpoint.pk, reason=typed["reason"], actor=user_of(request))
+        except Refused as refusal:
+            if is_htmx(request):
+                return problem(request, 409, str(refusal))
+            return _rollback_dialog(request, checkpoint, typed, refused=str(refusal))
+        if not is_htmx(request):
+            return redirect("task", task_id)
+        task = task_or_404(request, task_id)
+        operate = may_operate(request.user, task.workspace)
+        return render(request, "tasks/_header.html", head_context(task, operate))
+    return _rollback_dialog(request, checkpoint, typed)
+
+
+def _rollback_dialog(
+    request: HttpRequest, checkpoint: Checkpoint, typed: dict[str, str], refused: str = ""
+) -> HttpResponse:
+    preview = rollback_preview(checkpoint)
+    changes, trouble = _files_undone(preview)
+    context = {"preview": preview, "changes": changes, "trouble": trouble, "files_named": FILES_NAMED}
+    return _dialog(request, "checkpoints/_rollback.html", checkpoint, context | typed, refused)
+
+
+def _files_undone(preview: RollbackPreview) -> tuple[list[FileChange], str]:
+    """Changes from the checkpoint to the newest saved state, or why they cannot be told."""
+    if preview.newest is None or preview.same_disk:
+        return [], ""
+    refs = preview.checkpoint.snapshot.ref, preview.newest.snapshot.ref
+    try:
+        return driver_for(preview.checkpoint.task.workspace).snapshots.changes(*refs), ""
+    except SandboxError as error:
+        return [], str(error)
+
+
+@signed_in
+def fork(request: HttpRequest, task_id: int, seq: int) -> HttpResponse:
+    checkpoint = _checkpoint(request, task_id, seq)
+    typed: dict[str, Any] = {
+        "reason": request.POST.get("reason", ""),
+        "instruction": request.POST.get("instruction", ""),
+        "hold": bool(request.POST.get("hold")),
+    }
+    if request.method == "POST":
+        try:
+            made: Task = rollbacks.fork(checkpoint.pk, actor=user_of(request), **typed)
+        except Refused as refusal:
+            if is_htmx(request):
+                return problem(request, 409, str(refusal))
+            return _dialog(request, "checkpoints/_fork.html", checkpoint, typed, str(refusal))
+        if not is_htmx(request):
+            return redirect("task", made.pk)
+        response = HttpResponse(status=204)
+        response["HX-Redirect"] = reverse("task", args=[made.pk])
+        return response
+    return _dialog(request, "checkpoints/_fork.html", checkpoint, typed)
+
+
+def _dialog(
+    request: HttpRequest, template: str, checkpoint: Checkpoint, context: dict[str, Any], refused: str = ""
+) -> HttpResponse:
+    """The dialog alone for htmx, else on a page of its own."""
+    context = {"checkpoint": checkpoint, "task": checkpoint.task, "refused": refused, **context}
+    if is_htmx(request):
+        return render(request, template, context)
+    context["dialog"] = template
+    return render(request, "checkpoints/page.html", context, status=409 if refused else 200)
