@@ -274,7 +274,8 @@ class _AnthropicWire:
         return (400, {"type": "invalid_request_error", "message": said}) if said else None
 
     def _refuse_history(self, asked: dict[str, Any]) -> str:
-        role, waiting = "assistant", []
+        role = "assistant"
+        waiting: list[str] = []
         for message in asked["messages"]:
             if message["role"] == role:
                 return "roles must alternate"
