@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
+from typing import Any
 
 from workspaces.domain.events import EXCERPT_CHARS, EventKind
 from workspaces.domain.states import (
@@ -143,15 +145,18 @@ def workspace_woke(task_id: int, fence: int, *, duration_s: float) -> None:
         pen.event(EventKind.WORKSPACE_WOKE, duration_s=round(duration_s, 4))
 
 
-def intake_done(task_id: int, fence: int, *, source: str, files: int, size_bytes: int) -> None:
+def intake_done(task_id: int, fence: int, reports: Sequence[dict[str, Any]]) -> None:
+    """`reports`: what came in from each source, and what came in otherwise than it was."""
     with writing(task_id, fence=fence) as pen:
         pen.set(intake_done=True)
-        pen.event(EventKind.INTAKE_DONE, source=source, files=files, bytes=size_bytes)
+        for report in reports:
+            pen.event(EventKind.INTAKE_DONE, **report)
 
 
-def intake_failed(task_id: int, fence: int, *, source: str, message: str) -> None:
+def intake_failed(task_id: int, fence: int, *, message: str) -> None:
+    """Nothing came in; a person decides."""
     with writing(task_id, fence=fence) as pen:
-        pen.event(EventKind.INTAKE_FAILED, source=source, message=clip(message, EXCERPT_CHARS))
+        pen.event(EventKind.INTAKE_FAILED, message=clip(message, EXCERPT_CHARS))
     escalate(task_id, fence, EscalationKind.INTAKE, message)
 
 

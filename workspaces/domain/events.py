@@ -33,8 +33,8 @@ class EventKind(StrEnum):
     TASK_FORKED = "task.forked"  # checkpoint_seq, fork (task id), reason
     TASK_TAKEN_OVER = "task.taken_over"  # from_worker, worker, phase, step
     LIMIT_RAISED = "limit.raised"  # what, old, new, reason
-    INTAKE_DONE = "intake.done"  # source, files, bytes
-    INTAKE_FAILED = "intake.failed"  # source, message
+    INTAKE_DONE = "intake.done"  # source, files, bytes, told, told_more
+    INTAKE_FAILED = "intake.failed"  # message
     STEP_STARTED = "step.started"  # step
     CONTEXT_BUILT = "context.built"  # messages, tokens, window_tokens, ranges
     MODEL_CALLED = "model.called"  # model_call, model, attempt, tokens

@@ -83,15 +83,16 @@ def provider_of(version: ProfileVersion) -> Provider:
             kind="auth",
             permanent=True,
         ) from error
-    return make_provider(
-        version.provider,
-        ProviderConfig(
-            base_url=version.base_url,
-            api_key=key,
-            timeout_s=version.model_timeout_s,
-            options=version.provider_options,
-        ),
+    config = ProviderConfig(
+        base_url=version.base_url,
+        api_key=key,
+        timeout_s=version.model_timeout_s,
+        options=version.provider_options,
     )
+    try:
+        return make_provider(version.provider, config)
+    except ValueError as error:  # a scenario that is none
+        raise ProviderError(str(error), kind="bad_request", permanent=True) from error
 
 
 def backoff_s(attempt: int, asked_for_s: float | None) -> float:
