@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from workspaces.domain.events import EventKind
-from workspaces.domain.states import CallStatus, StepPhase
+from workspaces.domain.states import CallStatus, StepPhase, TaskStatus
 from workspaces.models import Checkpoint, Snapshot, Step, ToolCall, Workspace
 from workspaces.sandboxes.base import SnapshotInfo
 
 from .pen import Pen, writing
+from .tasks import end_task
 
 PENDING_FIELDS = (
     "position",
@@ -76,11 +77,15 @@ def pending_calls(step: Step) -> list[dict[str, Any]]:
     return [{name: getattr(call, name) for name in PENDING_FIELDS} for call in calls]
 
 
-def settle_step(task_id: int, fence: int, step: Step, *, snapshot: Snapshot, fresh: bool) -> Checkpoint:
-    """The step is over: its checkpoint, and one more step taken."""
+def settle_step(
+    task_id: int, fence: int, step: Step, *, snapshot: Snapshot, fresh: bool, result: str | None
+) -> Checkpoint:
+    """The step is over: its checkpoint, one more step taken, and (with a `result`) the end of the task with it."""
     with writing(task_id, fence=fence) as pen:
         checkpoint = save_checkpoint(pen, step=step, snapshot=snapshot, fresh=fresh)
         Step.objects.filter(pk=step.pk).update(phase=StepPhase.SETTLED.value, settled_at=pen.now)
         step.phase = StepPhase.SETTLED.value
         pen.set(steps_taken=pen.task.steps_taken + 1)
+        if result is not None:
+            end_task(pen, TaskStatus.SUCCEEDED, result)
         return checkpoint

@@ -12,7 +12,7 @@ from workspaces.actions.errors import Refused
 from workspaces.actions.streams import OutputStream
 from workspaces.domain.effects import Effect
 from workspaces.domain.results import ResultClass
-from workspaces.domain.states import CallStatus, EscalationKind, EscalationStatus, TaskStatus
+from workspaces.domain.states import CallStatus, EscalationKind, EscalationStatus
 from workspaces.engine.disk import Disk, call_key
 from workspaces.engine.gate import ask_when_silent
 from workspaces.engine.notebook import Notebook
@@ -51,10 +51,16 @@ class Actor:
         """Phase settle: the checkpoint; then the task ends, waits, or the next step follows."""
         run = self.run
         snapshot, fresh = self.disk.saved()
-        checkpoints.settle_step(run.task.pk, run.fence, self.step, snapshot=snapshot, fresh=fresh)
-        finished = ToolCall.objects.filter(step=self.step, control="finish").order_by("position").first()
-        if finished is not None:
-            steps.finish_task(run.task.pk, run.fence, TaskStatus.SUCCEEDED, finished.result)
+        finish = ToolCall.objects.filter(step=self.step, control="finish").order_by("position").first()
+        checkpoints.settle_step(
+            run.task.pk,
+            run.fence,
+            self.step,
+            snapshot=snapshot,
+            fresh=fresh,
+            result=finish.result if finish else None,
+        )
+        if finish is not None:
             raise Ended
         ask_when_silent(run, self.step)
 

@@ -40,8 +40,11 @@ class Run:
     def tools(self) -> dict[str, Tool]:
         return tools_of(self.version)
 
-    def obey(self, disk: Disk) -> None:
-        """Cancel or pause if that is ordered. Raises Ended when it was, FenceLost when the task is not ours."""
+    def obey(self, disk: Disk, *, at_boundary: bool = False) -> None:
+        """Cancel or pause if that is ordered; a pause at the boundary only where `at_boundary`.
+
+        Raises Ended when it was ordered, FenceLost when the task is not ours.
+        """
         if self.orders.lost:
             raise FenceLost(f"task {self.task.pk} was taken over")
         fresh = Task.objects.filter(pk=self.task.pk).values_list("status", "pause_mode", "cancelling", "fence").get()
@@ -52,8 +55,9 @@ class Run:
             disk.end_commands()
             steps.finish_task(self.task.pk, self.fence, TaskStatus.CANCELLED, "cancelled by an operator")
             raise Ended
-        if status == TaskStatus.PAUSING.value:
-            frozen = pause_mode == PauseMode.NOW.value and disk.freeze()
+        now = pause_mode == PauseMode.NOW.value
+        if status == TaskStatus.PAUSING.value and (now or at_boundary):
+            frozen = now and disk.freeze()
             steps.finish_pause(self.task.pk, self.fence, frozen=frozen)
             raise Ended
         if TaskStatus(status).is_final or status == TaskStatus.WAITING.value:

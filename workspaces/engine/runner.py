@@ -13,7 +13,6 @@ import socket
 from functools import cached_property
 
 from django.conf import settings
-from django.db import connection
 
 from workspaces.actions import leases, steps
 from workspaces.actions.errors import FenceLost
@@ -75,7 +74,7 @@ def _advance(claim: leases.Claim, orders: Orders) -> None:
     task = Task.objects.select_related("workspace", "profile_version__profile", "branch").get(pk=claim.task_id)
     run = Run(task, claim.fence, orders)
     disk = Disk(run)
-    run.obey(disk)
+    run.obey(disk, at_boundary=True)
     if task.status == TaskStatus.PAUSED.value:
         disk.put_back()
         return
@@ -136,5 +135,4 @@ def _step(run: Run, disk: Disk) -> None:
         actor.act()
     if step.phase == StepPhase.ACTED.value:
         actor.settle()
-    connection.close()
-    run.obey(disk)
+    run.obey(disk, at_boundary=True)

@@ -1,0 +1,1 @@
+"""One folder a layer; the folder stack/ starts the whole product."""
