@@ -9,7 +9,7 @@ from django.conf import settings
 
 from workspaces.models import Workspace
 from workspaces.sandboxes import make_driver
-from workspaces.sandboxes.base import Sandbox, SandboxDriver, SandboxLimits, SandboxSpec
+from workspaces.sandboxes.base import Sandbox, SandboxDriver, SandboxLimits, SandboxSpec, SandboxUnavailable
 
 _drivers: dict[str, SandboxDriver] = {}
 _lock = threading.Lock()
@@ -44,3 +44,14 @@ def sandbox_for(workspace: Workspace) -> Sandbox:
             runtime=workspace.runtime,
         )
     )
+
+
+def default_driver() -> str:
+    """The driver of a new workspace: what the site says, or Docker where an engine answers, else local."""
+    if settings.SANDBOX_DRIVER != "auto":
+        return str(settings.SANDBOX_DRIVER)
+    try:
+        driver_named("docker").check()
+    except SandboxUnavailable:
+        return "local"
+    return "docker"
