@@ -84,7 +84,7 @@ def _probe_scenario(options: Mapping[str, Any]) -> ProbeResult:
         scenario = load_scenario(options)
     except ScenarioError as error:
         return ProbeResult(False, "The scenario cannot be played.", str(error))
-    return ProbeResult(True, f"It works: the scenario {scenario.name} has {len(scenario.entries)} replies.")
+    return ProbeResult(True, f"It works: the scenario {scenario.name} has {len(scenario.replies)} replies.")
 
 
 def scenarios() -> list[str]:

@@ -140,12 +140,18 @@ class Card:
 def card_of(
     user: User | AnonymousUser, escalation: Escalation, *, typed: Typed | None = None, error: str = ""
 ) -> Card:
+    return make_card(escalation, may_operate(user, escalation.task.workspace), typed=typed, error=error)
+
+
+def make_card(
+    escalation: Escalation, can_operate: bool, *, typed: Typed | None = None, error: str = ""
+) -> Card:
     kind = EscalationKind(escalation.kind)
     return Card(
         escalation=escalation,
         heading=HEADINGS[kind],
         on_expiry=ON_EXPIRY.get(kind, OTHERWISE_ON_EXPIRY),
-        may_operate=may_operate(user, escalation.task.workspace),
+        may_operate=can_operate,
         choices=[_choice(decision, kind) for decision in DECISIONS[kind]],
         typed=typed or Typed(),
         error=error,

@@ -14,6 +14,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from workspaces.models import Task, User
+from workspaces.queries.escalations import Card, make_card
 from workspaces.queries.frame import Frame, frame_of
 
 register = template.Library()
@@ -211,6 +212,15 @@ def person(user: User | None) -> str:
 def words(value: str) -> str:
     """held_call → held call, trace kinds likewise."""
     return str(value).replace("_", " ").replace(".", " · ")
+
+
+@register.simple_tag(takes_context=True)
+def the_card(context: template.Context) -> Card:
+    """The `card` of the context; else one made of its `escalation` and `can_operate`."""
+    card = context.get("card")
+    if isinstance(card, Card):
+        return card
+    return make_card(context["escalation"], bool(context.get("can_operate")))
 
 
 @register.simple_tag(takes_context=True)

@@ -23,7 +23,6 @@ urlpatterns = [
     path("profiles/check/", profiles.check, name="profile-check"),
     path("profiles/<int:profile_id>/", profiles.show, name="profile"),
     path("profiles/<int:profile_id>/new-version/", profiles.new_version, name="profile-new-version"),
-    path("profiles/<int:profile_id>/retire/", profiles.retire, name="profile-retire"),
     path("workspaces/", workspaces.index, name="workspaces"),
     path("workspaces/new/", workspaces.new, name="workspace-new"),
     path("workspaces/<int:workspace_id>/", workspaces.show, name="workspace"),

@@ -1,0 +1,23 @@
+"""Which tools a profile can have, for the pages that choose them, and whether a choice can be built."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from workspaces.tools.base import ToolSpec
+from workspaces.tools.declared import DeclarationError
+from workspaces.tools.registry import BUILTIN_NAMES, build_tools
+
+
+def builtin_tools() -> list[ToolSpec]:
+    return [tool.spec for tool in build_tools(BUILTIN_NAMES).values()]
+
+
+def tools_problem(names: Sequence[str], declared: Sequence[Mapping[str, Any]]) -> str:
+    """Why these tools cannot be had together, or an empty string."""
+    try:
+        build_tools(names, declared)
+    except DeclarationError as error:
+        return str(error)
+    return ""

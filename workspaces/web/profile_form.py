@@ -1,0 +1,209 @@
+"""The form of a profile and of its next version. Keys go in and never come out; all else is kept when refused."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+from urllib.parse import urlsplit
+
+import yaml
+from django import forms
+from django.db.models import QuerySet
+
+from workspaces.domain.text import clean_json, clean_text
+from workspaces.engine.probe import probe, scenarios
+from workspaces.models import ProfileVersion, User, Workspace
+from workspaces.queries.tool_catalog import builtin_tools, tools_problem
+
+from .task_form import operated_workspaces
+
+SITE = "site"
+MAX_SOURCE_CHARS = 500_000
+COPIED = (
+    "provider",
+    "base_url",
+    "model",
+    "system_prompt",
+    "tools",
+    "temperature",
+    "max_output_tokens",
+    "context_window_tokens",
+    "max_steps",
+    "model_timeout_s",
+    "approval_expires_s",
+    "input_usd_per_mtok",
+    "output_usd_per_mtok",
+    "local_allowed",
+)
+
+
+class _Loader(yaml.SafeLoader):
+    """Without aliases: a few lines of them unfold to gigabytes. Dates stay text, as in JSON."""
+
+    yaml_implicit_resolvers = {  # noqa: RUF012 - PyYAML's own way
+        first: [(tag, pattern) for tag, pattern in found if tag != "tag:yaml.org,2002:timestamp"]
+        for first, found in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        if self.check_event(yaml.events.AliasEvent):
+            raise yaml.composer.ComposerError(None, None, "aliases are not taken", self.peek_event().start_mark)
+        return super().compose_node(parent, index)
+
+
+class StructuredField(forms.CharField):
+    """JSON or YAML, read into `kind` (list or dict); empty text is an empty one."""
+
+    def __init__(self, kind: type, **kwargs: Any) -> None:
+        super().__init__(required=False, strip=False, max_length=MAX_SOURCE_CHARS, **kwargs)
+        self.kind = kind
+
+    def clean(self, value: Any) -> Any:
+        text = clean_text(super().clean(value))
+        if not text.strip():
+            return self.kind()
+        try:
+            found = yaml.load(text, _Loader)  # noqa: S506 - a SafeLoader
+            json.dumps(found, allow_nan=False)
+        except yaml.MarkedYAMLError as error:
+            mark = error.problem_mark
+            where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+            raise forms.ValidationError(f"This is neither JSON nor YAML{where}: {error.problem}.") from None
+        except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
+            raise forms.ValidationError(f"This cannot be read: {error}") from None
+        if not isinstance(found, self.kind):
+            wanted = "a list of tools: [ … ]" if self.kind is list else "one object: { … }"
+            raise forms.ValidationError(f"This has to be {wanted}.")
+        return clean_json(found)
+
+
+class VersionForm(forms.Form):
+    """What every version says."""
+
+    provider = forms.ChoiceField(choices=ProfileVersion.Provider.choices)
+    base_url = forms.CharField(required=False, max_length=500)
+    api_key = forms.CharField(required=False, max_length=2000, strip=True)
+    keep_key = forms.BooleanField(required=False)
+    model = forms.CharField(max_length=200, error_messages={"required": "Name the model."})
+    system_prompt = forms.CharField(required=False, max_length=200_000)
+    tools = forms.MultipleChoiceField(required=False)
+    declared_tools = StructuredField(list)
+    scenario = forms.ChoiceField(required=False)
+    scenario_text = forms.CharField(required=False, strip=False, max_length=MAX_SOURCE_CHARS)
+    options = StructuredField(dict)
+    temperature = forms.FloatField(required=False, min_value=0, max_value=2)
+    max_output_tokens = forms.IntegerField(min_value=16, max_value=1_000_000, initial=4096)
+    context_window_tokens = forms.IntegerField(min_value=1024, max_value=100_000_000, initial=128_000)
+    max_steps = forms.IntegerField(min_value=1, max_value=10_000, initial=100)
+    model_timeout_s = forms.IntegerField(min_value=1, max_value=3600, initial=120)
+    approval_expires_s = forms.IntegerField(min_value=60, max_value=30 * 86_400, initial=86_400)
+    input_usd_per_mtok = forms.DecimalField(required=False, min_value=0, max_digits=20, decimal_places=9)
+    output_usd_per_mtok = forms.DecimalField(required=False, min_value=0, max_digits=20, decimal_places=9)
+    local_allowed = forms.BooleanField(required=False)
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        names = [spec.name for spec in builtin_tools()]
+        self.fields["tools"].choices = [(name, name) for name in names]  # type: ignore[attr-defined]
+        self.fields["tools"].initial = names
+        shipped = [("", "–"), *((name, name) for name in scenarios())]
+        self.fields["scenario"].choices = shipped  # type: ignore[attr-defined]
+
+    def clean_base_url(self) -> str:
+        url = self.cleaned_data["base_url"].strip()
+        if url:
+            _check_base_url(url)
+        return url
+
+    def clean_system_prompt(self) -> str:
+        return clean_text(self.cleaned_data["system_prompt"])
+
+    def clean(self) -> dict[str, Any]:
+        data = super().clean() or self.cleaned_data
+        if data.get("provider") == ProfileVersion.Provider.SCRIPTED:
+            self._clean_scenario(data)
+        elif not data.get("api_key") and data.get("provider") == ProfileVersion.Provider.ANTHROPIC:
+            if not data.get("keep_key"):
+                self.add_error("api_key", "Anthropic needs a key.")
+        if "tools" in data and "declared_tools" in data:
+            problem = tools_problem(data["tools"], data["declared_tools"])
+            if problem:
+                self.add_error("declared_tools", problem)
+        return data
+
+    def _clean_scenario(self, data: dict[str, Any]) -> None:
+        found = probe("scripted", base_url="", api_key="", model="", options=self.provider_options(data))
+        if not found.works:
+            field = "scenario_text" if data.get("scenario_text", "").strip() else "scenario"
+            self.add_error(field, found.detail or found.words)
+
+    @staticmethod
+    def provider_options(data: dict[str, Any]) -> dict[str, Any]:
+        options = dict(data.get("options") or {})
+        if data.get("provider") == ProfileVersion.Provider.SCRIPTED:
+            if data.get("scenario_text", "").strip():
+                options["scenario_text"] = clean_text(data["scenario_text"].replace("\r\n", "\n"))
+            elif data.get("scenario"):
+                options["scenario"] = data["scenario"]
+        return options
+
+    def version_fields(self) -> dict[str, Any]:
+        """As the actions want them."""
+        data = self.cleaned_data
+        fields = {name: data[name] for name in COPIED}
+        return fields | {
+            "declared_tools": data["declared_tools"],
+            "provider_options": self.provider_options(data),
+        }
+
+
+class ProfileForm(VersionForm):
+    """A new profile: its name and whose it is, and its version 1. `place`: a workspace's id, or "site"."""
+
+    name = forms.CharField(max_length=80, error_messages={"required": "Give the profile a name."})
+    place = forms.ChoiceField(error_messages={"required": "Choose who may use it."})
+
+    def __init__(self, user: User, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.operated: QuerySet[Workspace] = operated_workspaces(user)
+        choices = [(str(workspace.pk), workspace.name) for workspace in self.operated]
+        if user.is_staff:
+            choices.insert(0, (SITE, "Every workspace of this site"))
+        self.fields["place"].choices = choices  # type: ignore[attr-defined]
+
+    def workspace(self) -> Workspace | None:
+        place = self.cleaned_data["place"]
+        return None if place == SITE else self.operated.get(pk=place)
+
+
+def initial_of(version: ProfileVersion) -> dict[str, Any]:
+    """The next version's form begins as this one, without the key."""
+    options = dict(version.provider_options)
+    found = {name: getattr(version, name) for name in COPIED}
+    return found | {
+        "scenario": options.pop("scenario", ""),
+        "scenario_text": options.pop("scenario_text", ""),
+        "options": json.dumps(options, indent=2) if options else "",
+        "declared_tools": json.dumps(version.declared_tools, indent=2) if version.declared_tools else "",
+        "keep_key": version.key_id is not None,
+        "input_usd_per_mtok": _plain(version.input_usd_per_mtok),
+        "output_usd_per_mtok": _plain(version.output_usd_per_mtok),
+    }
+
+
+def _plain(amount: Any) -> str:
+    return "" if amount is None else f"{amount:f}".rstrip("0").rstrip(".")
+
+
+def _check_base_url(url: str) -> None:
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname, parts.port
+    except ValueError:
+        raise forms.ValidationError("This is not an address.") from None
+    if parts.scheme not in ("http", "https") or not host or any(char.isspace() for char in url):
+        raise forms.ValidationError("Give an address that begins with https:// (or http://) and names a host.")
+    if "@" in parts.netloc:
+        raise forms.ValidationError("No name or password in the address: it is shown. The key has a field of its own.")
+    if parts.query or parts.fragment:
+        raise forms.ValidationError("The address ends with a path, such as /v1; nothing after ? or #.")
