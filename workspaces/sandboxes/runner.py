@@ -49,8 +49,9 @@ keep() {
 }
 blocks=0 end=
 . "$request/limits"
-keep "$claim/out" <&5 >/dev/null 5>&- 6>&- 7>&- 8>&- &
-keep "$claim/err" <&6 >/dev/null 5>&- 6>&- 7>&- 8>&- &
+# `exec`, since a shell keeps copies of what a mere call redirects: with one of 7 or 8, `cat` would never see an end
+{ exec <&5 >/dev/null 5>&- 6>&- 7>&- 8>&-; keep "$claim/out"; } &
+{ exec <&6 >/dev/null 5>&- 6>&- 7>&- 8>&-; keep "$claim/err"; } &
 exec 5<&- 6<&-
 AGENTDESK_EXEC=$name setsid /bin/sh -c 'printf %s "$$" >"$1/group"; . "$2/request"; exec "$@"' \
     sh "$claim" "$request" <"$request/stdin" >&7 2>&8 7>&- 8>&-
