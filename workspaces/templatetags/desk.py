@@ -139,9 +139,9 @@ def duration(seconds: float | None) -> str:
         return f"{seconds:.0f} s"
     minutes, rest = divmod(int(seconds), 60)
     if minutes < 60:
-        return f"{minutes} min {rest} s"
+        return f"{minutes} min {rest} s" if rest else f"{minutes} min"
     hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min"
+    return f"{hours} h {minutes} min" if minutes else f"{hours} h"
 
 
 @register.filter

@@ -16,12 +16,11 @@ from urllib.parse import parse_qs
 
 from channels.db import database_sync_to_async
 from channels.generic.websocket import AsyncWebsocketConsumer
-from django.contrib.auth import get_user
-from django.contrib.sessions.backends.base import SessionBase
-from django.http import HttpRequest
 
 from workspaces.models import User
 from workspaces.queries.access import visible_workspaces
+
+from .session import user_of_session
 
 FLUSH_EVERY_S = 0.5
 CHECK_EVERY_S = 10.0
@@ -133,16 +132,8 @@ class LiveList(AsyncWebsocketConsumer):
 
     async def _still_signed_in(self) -> bool:
         """The session is still there and its user may still sign in; takes up changed rights on the way."""
-        session: SessionBase = self.scope["session"]
-        fresh = await database_sync_to_async(_user_of_session)(type(session)(session.session_key))
+        fresh = await database_sync_to_async(user_of_session)(self.scope)
         if fresh is None or fresh.pk != self.user.pk:
             return False
         self.user = fresh
         return True
-
-
-def _user_of_session(session: SessionBase) -> User | None:
-    request = HttpRequest()
-    request.session = session
-    user = get_user(request)
-    return user if isinstance(user, User) and user.is_active else None

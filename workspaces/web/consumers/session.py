@@ -16,6 +16,6 @@ def user_of_session(scope: dict[str, Any]) -> User | None:
     if session is None or not session.session_key:
         return None
     request = HttpRequest()
-    request.session = type(session)(session.session_key)
+    request.session = session.__class__(session.session_key)  # type() would give the lazy wrapper
     user = get_user(request)
     return user if isinstance(user, User) and user.is_active else None

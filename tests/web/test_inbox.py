@@ -1,0 +1,132 @@
+"""The inbox: open questions by deadline, answered once, with what was typed kept when refused."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from tests.harness import work
+from tests.web.pages import page
+from tests.web.people import Desk
+from workspaces.domain.states import TaskStatus
+from workspaces.models import Approval, Escalation, ToolCall, User
+
+pytestmark = pytest.mark.django_db(transaction=True)  # the engine opens connections of its own
+
+SignIn = Callable[[User], Client]
+HTMX = {"HX-Request": "true"}
+
+
+def answer(client: Client, escalation: Escalation, **form: Any) -> Any:
+    return client.post(f"/escalations/{escalation.pk}/answer/", form, headers=HTMX)
+
+
+def test_an_operator_gets_the_card_with_its_controls_and_a_viewer_without(desk: Desk, signed_in: SignIn) -> None:
+    escalation = desk.held_call()
+    card = f"#escalation-{escalation.pk}"
+    operators = page(signed_in(desk.operator).get("/inbox/"))
+    assert json.loads(operators.one(f"{card} .call pre").get_text()) == {"customer": "ACME", "amount": 10}
+    assert [tag["value"] for tag in operators.all(f"{card} [name=decision]")] == [
+        "approve",
+        "edit",
+        "reject",
+        "answer",
+    ]
+    assert operators.text("#open-count") == "1 open"
+    viewers = page(signed_in(desk.viewer).get("/inbox/"))
+    viewers.one(card)
+    viewers.none(f"{card} form")
+
+
+def test_an_outsider_sees_no_question_and_cannot_answer_one(desk: Desk, signed_in: SignIn) -> None:
+    escalation = desk.held_call()
+    outside = signed_in(desk.outsider)
+    page(outside.get("/inbox/")).none("article.escalation")
+    page(outside.get("/inbox/?tab=closed")).none("article.escalation")
+    assert answer(outside, escalation, decision="approve").status_code == 404
+    assert Escalation.objects.get().status == "open"
+
+
+def test_a_viewer_may_not_answer(desk: Desk, signed_in: SignIn) -> None:
+    response = answer(signed_in(desk.viewer), desk.held_call(), decision="approve")
+    assert response.status_code == 403
+    assert "viewer" in page(response).text(".notice")
+    assert Escalation.objects.get().status == "open"
+
+
+def test_answers_are_posts(desk: Desk, signed_in: SignIn) -> None:
+    escalation = desk.held_call()
+    assert signed_in(desk.operator).get(f"/escalations/{escalation.pk}/answer/").status_code == 405
+
+
+def test_approving_answers_the_card_and_the_task_goes_on(desk: Desk, signed_in: SignIn) -> None:
+    escalation = desk.held_call()
+    response = answer(signed_in(desk.operator), escalation, decision="approve")
+    assert response.status_code == 200
+    card = page(response)
+    assert str(desk.operator) in card.text(".answered")
+    card.none("form")
+    assert work(escalation.task).status == TaskStatus.SUCCEEDED.value
+    assert Approval.objects.get().used_at is not None
+
+
+def test_the_second_operator_is_told_who_was_first(desk: Desk, signed_in: SignIn) -> None:
+    escalation = desk.held_call()
+    answer(signed_in(desk.operator), escalation, decision="approve")
+    response = answer(signed_in(desk.owner), escalation, decision="reject", words="No!")
+    assert response.status_code == 409
+    assert str(desk.operator) in page(response).text(".notice-error")
+    assert "already answered" in page(response).text(".notice-error")
+    assert Escalation.objects.get().decision == "approve"
+
+
+def test_an_edit_runs_with_the_edited_arguments(desk: Desk, signed_in: SignIn) -> None:
+    escalation = desk.held_call()
+    edited = {"customer": "ACME", "amount": 7.5}
+    assert (
+        answer(signed_in(desk.operator), escalation, decision="edit", arguments=json.dumps(edited)).status_code == 200
+    )
+    call = ToolCall.objects.get(pk=escalation.tool_call_id)
+    assert call.arguments == edited
+    assert call.proposed_arguments == {"customer": "ACME", "amount": 10}
+
+
+@pytest.mark.parametrize(
+    ("typed", "told"),
+    [
+        ('{"customer": ', "not JSON"),
+        ("[1]", "one JSON object"),
+        ('{"customer": "ACME", "amount": -1}', "amount"),
+        ('{"customer": "ACME", "amount": NaN}', "not JSON"),
+        ("[" * 100_000, "not JSON"),
+    ],
+)
+def test_a_refused_edit_keeps_what_was_typed(desk: Desk, signed_in: SignIn, typed: str, told: str) -> None:
+    escalation = desk.held_call()
+    response = answer(signed_in(desk.operator), escalation, decision="edit", arguments=typed)
+    assert response.status_code == 409
+    assert response.headers["HX-Retarget"] == f"#escalation-{escalation.pk}"
+    card = page(response)
+    assert told in card.text(".notice-error")
+    assert card.one("textarea[name=arguments]").get_text() == typed
+    assert card.one("details[open]")["id"] == f"decide-{escalation.pk}-edit"
+    assert Escalation.objects.get().status == "open"
+
+
+@pytest.mark.parametrize("decision", ["reject", "answer", "continue", "nonsense", ""])
+def test_an_answer_that_does_not_fit_is_refused(desk: Desk, signed_in: SignIn, decision: str) -> None:
+    response = answer(signed_in(desk.operator), desk.held_call(), decision=decision)
+    assert response.status_code == 409
+    assert Escalation.objects.get().status == "open"
+
+
+def test_rejected_words_reach_the_agent_and_the_closed_tab(desk: Desk, signed_in: SignIn) -> None:
+    escalation = desk.held_call()
+    answer(signed_in(desk.operator), escalation, decision="reject", words="Ask <b>sales</b> first.")
+    closed = page(signed_in(desk.viewer).get("/inbox/?tab=closed"))
+    assert closed.text(f"#escalation-{escalation.pk} blockquote") == "Ask <b>sales</b> first."
+    assert "Nothing waits for you" in page(signed_in(desk.viewer).get("/inbox/")).text("#inbox-list .empty h2")

@@ -1,0 +1,176 @@
+"""Profiles: who may make and change one, keys that never come out, refusals that keep the rest, and the check."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from tests.web.pages import page
+from tests.web.people import Desk
+from workspaces.models import AgentProfile, ProfileVersion, User
+
+pytestmark = pytest.mark.django_db
+
+SignIn = Callable[[User], Client]
+KEY = "sk-live-0123456789abcdefWXYZ"
+
+
+def form(desk: Desk, **changes: Any) -> dict[str, Any]:
+    fields = {
+        "name": "Reviewer",
+        "place": desk.workspace.pk,
+        "provider": "openai",
+        "base_url": "https://llm.example.org/v1",
+        "api_key": KEY,
+        "model": "big-model",
+        "system_prompt": "Be terse.",
+        "tools": ["shell", "finish"],
+        "max_output_tokens": 4096,
+        "context_window_tokens": 128_000,
+        "max_steps": 50,
+        "model_timeout_s": 60,
+        "approval_expires_s": 3600,
+        "input_usd_per_mtok": "0.25",
+    }
+    return fields | changes
+
+
+def made(desk: Desk, signed_in: SignIn) -> ProfileVersion:
+    response = signed_in(desk.operator).post("/profiles/new/", form(desk))
+    assert response.status_code == 302, page(response).text("main")
+    return ProfileVersion.objects.get(profile__name="Reviewer")
+
+
+def test_an_operator_makes_a_profile_and_its_key_is_never_shown(desk: Desk, signed_in: SignIn) -> None:
+    version = made(desk, signed_in)
+    assert version.key is not None
+    assert version.key.open() == KEY
+    assert (version.number, version.max_steps, str(version.input_usd_per_mtok)) == (1, 50, "0.250000000")
+    client = signed_in(desk.operator)
+    for path in ("/profiles/", f"/profiles/{version.profile_id}/", f"/profiles/{version.profile_id}/new-version/"):
+        html = client.get(path).content.decode()
+        assert KEY not in html
+        assert "key …WXYZ" in html
+
+
+def test_outsiders_find_no_profile_of_a_workspace(desk: Desk, signed_in: SignIn) -> None:
+    profile = made(desk, signed_in).profile_id
+    outside = signed_in(desk.outsider)
+    assert outside.get(f"/profiles/{profile}/").status_code == 404
+    assert outside.get(f"/profiles/{profile}/new-version/").status_code == 404
+    assert "Reviewer" not in page(outside.get("/profiles/")).text("main")
+
+
+def test_a_viewer_reads_a_profile_and_changes_none(desk: Desk, signed_in: SignIn) -> None:
+    profile = made(desk, signed_in).profile_id
+    viewer = signed_in(desk.viewer)
+    page(viewer.get(f"/profiles/{profile}/")).none(f"a[href='/profiles/{profile}/new-version/']")
+    assert viewer.post(f"/profiles/{profile}/new-version/", form(desk)).status_code == 403
+    assert viewer.post("/profiles/new/", form(desk, name="Mine")).status_code == 403
+    assert ProfileVersion.objects.filter(profile_id=profile).count() == 1
+
+
+def test_only_staff_make_profiles_for_the_site(desk: Desk, signed_in: SignIn) -> None:
+    assert signed_in(desk.operator).post("/profiles/new/", form(desk, place="site")).status_code == 422
+    assert signed_in(desk.staff).post("/profiles/new/", form(desk, place="site")).status_code == 302
+    profile = AgentProfile.objects.get(name="Reviewer")
+    assert profile.workspace is None
+    assert signed_in(desk.owner).get(f"/profiles/{profile.pk}/new-version/").status_code == 403
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "told"),
+    [
+        ("base_url", "ftp://host/v1", "https://"),
+        ("base_url", "javascript:alert(1)", "https://"),
+        ("base_url", "https://user:secret@host/v1", "No name or password"),
+        ("base_url", "https://host/v1?key=1", "after ?"),
+        ("base_url", "http://[::1", "not an address"),
+        ("model", "", "Name the model"),
+        ("max_steps", "0", "greater than or equal to 1"),
+        ("declared_tools", "[{", "neither JSON nor YAML at line"),
+        ("declared_tools", "name: x", "a list of tools"),
+        ("declared_tools", "- {name: x, description: d, effect: huge, command: c}", "effect"),
+        ("declared_tools", "- {name: shell, description: d, effect: none, command: c}", "already a tool"),
+        ("declared_tools", "- &a [1]\n- *a", "aliases"),
+        ("declared_tools", "- .nan", "cannot be read"),
+        ("options", "[1]", "one object"),
+        ("name", " ", "Give the profile a name"),
+    ],
+)
+def test_a_refused_form_keeps_everything_but_the_key(
+    desk: Desk, signed_in: SignIn, field: str, value: str, told: str
+) -> None:
+    response = signed_in(desk.operator).post("/profiles/new/", form(desk, **{field: value}))
+    assert response.status_code == 422
+    got = page(response)
+    assert told in " ".join(tag.get_text() for tag in got.all("ul.errors li"))
+    assert got.text("#id_system_prompt") == "Be terse."
+    assert [tag["value"] for tag in got.all("input[name=tools][checked]")] == ["shell", "finish"]
+    assert KEY not in response.content.decode()
+    assert not AgentProfile.objects.filter(name="Reviewer").exists()
+
+
+def test_declared_tools_are_taken_as_yaml(desk: Desk, signed_in: SignIn) -> None:
+    declared = "- name: deploy\n  description: Deploys.\n  effect: irreversible\n  command: ./deploy\n"
+    assert signed_in(desk.operator).post("/profiles/new/", form(desk, declared_tools=declared)).status_code == 302
+    assert ProfileVersion.objects.get(profile__name="Reviewer").declared_tools == [
+        {"name": "deploy", "description": "Deploys.", "effect": "irreversible", "command": "./deploy"}
+    ]
+
+
+def test_a_scenario_has_to_be_one(desk: Desk, signed_in: SignIn) -> None:
+    scripted = form(desk, provider="scripted", base_url="", api_key="", model="scripted")
+    client = signed_in(desk.operator)
+    assert client.post("/profiles/new/", scripted).status_code == 422
+    bad = client.post("/profiles/new/", scripted | {"scenario_text": "replies: 5"})
+    assert "replies" in page(bad).text("ul.errors")
+    assert client.post("/profiles/new/", scripted | {"scenario": "hello"}).status_code == 302
+    assert ProfileVersion.objects.get(profile__name="Reviewer").provider_options == {"scenario": "hello"}
+
+
+def test_a_new_version_keeps_the_key_and_leaves_the_old_one(desk: Desk, signed_in: SignIn) -> None:
+    first = made(desk, signed_in)
+    changed = form(desk, api_key="", keep_key="on", model="bigger-model")
+    path = f"/profiles/{first.profile_id}/new-version/"
+    assert signed_in(desk.operator).post(path, changed).status_code == 302
+    second = ProfileVersion.objects.get(profile=first.profile_id, number=2)
+    assert (second.model, second.key_id) == ("bigger-model", first.key_id)
+    first.refresh_from_db()
+    assert first.model == "big-model"
+
+
+def test_a_key_does_not_follow_to_another_address(desk: Desk, signed_in: SignIn) -> None:
+    first = made(desk, signed_in)
+    moved = form(desk, api_key="", keep_key="on", base_url="https://evil.example/v1")
+    client = signed_in(desk.operator)
+    refused = client.post(f"/profiles/{first.profile_id}/new-version/", moved)
+    assert refused.status_code == 422
+    assert "address changed" in page(refused).text("ul.errors")
+    checked = client.post("/profiles/check/", moved | {"profile_id": first.profile_id})
+    assert "address changed" in page(checked).text("#check-result")
+
+
+def test_the_check_tells_an_address_that_does_not_answer(desk: Desk, signed_in: SignIn) -> None:
+    response = signed_in(desk.operator).post("/profiles/check/", form(desk, base_url="http://127.0.0.1:9/v1"))
+    assert response.status_code == 200
+    told = page(response).text("#check-result")
+    assert "does not work" in told
+    assert "cannot be reached" in told
+    assert KEY not in told
+
+
+def test_the_check_plays_a_scenario_and_refuses_a_bad_address(desk: Desk, signed_in: SignIn) -> None:
+    client = signed_in(desk.operator)
+    good = client.post("/profiles/check/", form(desk, provider="scripted", scenario="hello"))
+    assert page(good).text("#check-result").startswith("works")
+    bad = client.post("/profiles/check/", form(desk, base_url="ftp://x"))
+    assert "Not asked" in page(bad).text("#check-result")
+
+
+def test_the_check_is_a_post_of_somebody_who_may_make_profiles(desk: Desk, signed_in: SignIn) -> None:
+    assert signed_in(desk.operator).get("/profiles/check/").status_code == 405
+    assert signed_in(desk.outsider).post("/profiles/check/", form(desk)).status_code == 403

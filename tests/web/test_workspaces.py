@@ -1,0 +1,120 @@
+"""Workspaces: seen by members only, shared by owners only; signing in; records for staff, read-only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from tests.web.pages import page
+from tests.web.people import Desk
+from workspaces.models import AuditEntry, Membership, User, Workspace
+
+pytestmark = pytest.mark.django_db
+
+SignIn = Callable[[User], Client]
+
+
+def test_members_see_it_and_outsiders_get_404(desk: Desk, signed_in: SignIn) -> None:
+    path = f"/workspaces/{desk.workspace.pk}/"
+    for user, role in ((desk.owner, "owner"), (desk.operator, "operator"), (desk.viewer, "viewer")):
+        got = page(signed_in(user).get(path))
+        assert role in got.text(".page-head")
+        assert role in page(signed_in(user).get("/workspaces/")).text("tbody tr")
+    assert signed_in(desk.outsider).get(path).status_code == 404
+    page(signed_in(desk.outsider).get("/workspaces/")).none("tbody tr")
+
+
+def test_a_workspace_without_isolation_says_so_on_every_page(desk: Desk, signed_in: SignIn) -> None:
+    client = signed_in(desk.viewer)
+    for path in ("/", "/inbox/", "/workspaces/", "/profiles/", "/tasks/new/"):
+        assert "without isolation" in page(client.get(path)).text("#not-isolated")
+    page(signed_in(desk.outsider).get("/")).none("#not-isolated")
+
+
+def test_somebody_makes_a_workspace_and_owns_it(desk: Desk, signed_in: SignIn) -> None:
+    client = signed_in(desk.outsider)
+    assert client.post("/workspaces/new/", {"name": "lab", "driver": "docker"}).status_code == 302
+    workspace = Workspace.objects.get(name="lab")
+    assert (workspace.owner, workspace.driver) == (desk.outsider, "docker")
+    again = client.post("/workspaces/new/", {"name": "lab", "driver": "docker"})
+    assert again.status_code == 422
+    assert "already" in page(again).text(".notice-error")
+    assert page(again).one("#id_name")["value"] == "lab"
+    assert client.post("/workspaces/new/", {"name": "x", "driver": "moon"}).status_code == 422
+    assert client.post("/workspaces/new/", {"name": "  ", "driver": "docker"}).status_code == 422
+
+
+def member(client: Client, desk: Desk, user: str, role: str) -> Any:
+    return client.post(f"/workspaces/{desk.workspace.pk}/members/", {"user": user, "role": role})
+
+
+def role_of(desk: Desk, user: User) -> str | None:
+    return Membership.objects.filter(workspace=desk.workspace, user=user).values_list("role", flat=True).first()
+
+
+def test_an_owner_adds_changes_and_removes_members(desk: Desk, signed_in: SignIn) -> None:
+    owner = signed_in(desk.owner)
+    assert member(owner, desk, desk.outsider.username, "viewer").status_code == 302
+    assert role_of(desk, desk.outsider) == "viewer"
+    member(owner, desk, desk.outsider.username, "operator")
+    assert role_of(desk, desk.outsider) == "operator"
+    member(owner, desk, desk.outsider.username, "none")
+    assert role_of(desk, desk.outsider) is None
+    assert AuditEntry.objects.filter(action="workspace.member", data__user=desk.outsider.username).count() == 3
+
+
+@pytest.mark.parametrize(("who", "status"), [("outsider", 404), ("viewer", 403), ("operator", 403)])
+def test_nobody_else_changes_members(desk: Desk, signed_in: SignIn, who: str, status: int) -> None:
+    assert member(signed_in(getattr(desk, who)), desk, desk.viewer.username, "owner").status_code == status
+    assert role_of(desk, desk.viewer) == "viewer"
+    page_of = signed_in(desk.viewer).get(f"/workspaces/{desk.workspace.pk}/")
+    page(page_of).none("#add-member")
+
+
+def test_the_owner_keeps_the_role_and_names_have_to_exist(desk: Desk, signed_in: SignIn) -> None:
+    owner = signed_in(desk.owner)
+    assert member(owner, desk, desk.owner.username, "viewer").status_code == 409
+    assert member(owner, desk, "nobody-at-all", "viewer").status_code == 409
+    assert member(owner, desk, desk.viewer.username, "king").status_code == 409
+    assert owner.get(f"/workspaces/{desk.workspace.pk}/members/").status_code == 405
+
+
+def test_signing_in_and_out(client: Client) -> None:
+    user = User.objects.create_user("ann", password="correct horse battery")
+    refused = client.post("/sign-in/", {"username": "ann", "password": "wrong"})
+    assert "do not go together" in page(refused).text(".notice-error")
+    assert page(refused).one("#id_username")["value"] == "ann"
+    again = client.post("/sign-in/", {"username": "ann", "password": "correct horse battery", "next": "/inbox/"})
+    assert again.headers["Location"] == "/inbox/"
+    assert str(user) in page(client.get("/")).text(".menu-body p")
+    assert client.get("/sign-out/").status_code == 405
+    assert client.post("/sign-out/").headers["Location"] == "/sign-in/"
+    assert client.get("/").status_code == 302
+
+
+def test_the_sign_in_page_leads_nowhere_else(client: Client) -> None:
+    User.objects.create_user("ann", password="correct horse battery")
+    form = {"username": "ann", "password": "correct horse battery", "next": "https://evil.example/"}
+    assert client.post("/sign-in/", form).headers["Location"] == "/"
+
+
+def test_records_are_for_staff_and_read_only(desk: Desk, signed_in: SignIn) -> None:
+    task = desk.task()
+    assert signed_in(desk.owner).get("/admin/workspaces/task/").status_code == 302
+    staff = signed_in(desk.staff)
+    assert staff.get("/admin/workspaces/task/").status_code == 200
+    assert staff.get(f"/admin/workspaces/task/{task.pk}/change/").status_code == 200
+    assert staff.post(f"/admin/workspaces/task/{task.pk}/change/", {"status": "failed"}).status_code == 403
+    for model in ("event", "message", "auditentry", "task", "providerkey", "profileversion"):
+        assert staff.get(f"/admin/workspaces/{model}/").status_code == 200
+        assert staff.get(f"/admin/workspaces/{model}/add/").status_code == 403
+
+
+def test_what_does_not_exist_is_a_page_in_our_style(desk: Desk, signed_in: SignIn) -> None:
+    response = signed_in(desk.owner).get("/tasks/999999/")
+    assert response.status_code == 404
+    assert page(response).text("main h1") == "There is nothing here"
+    page(response).one("nav.topnav")

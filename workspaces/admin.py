@@ -1,0 +1,86 @@
+"""Site staff's window on the records: every table, read-only. Changes go through the desk, which leaves a trace."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import admin
+from django.contrib.auth.admin import UserAdmin
+from django.db.models import Model
+from django.http import HttpRequest
+
+from workspaces import models
+
+LISTED: dict[type[Model], tuple[str, ...]] = {
+    models.AgentProfile: ("name", "workspace", "created_by", "created_at", "retired_at"),
+    models.Approval: ("tool_call", "given_by", "given_at", "expires_at", "used_at"),
+    models.AuditEntry: ("at", "actor", "action", "workspace", "task", "reason"),
+    models.Branch: ("task", "number", "parent", "parent_seq", "reason"),
+    models.Checkpoint: ("task", "seq", "branch", "step_number", "created_at"),
+    models.Escalation: ("task", "kind", "status", "decision", "answered_by", "opened_at", "deadline"),
+    models.Event: ("task", "seq", "kind", "branch_number", "step_number", "actor", "at"),
+    models.Latch: ("scope", "mode", "reason", "placed_by", "placed_at", "released_at"),
+    models.LedgerEntry: ("tool_call", "state", "created_at", "completed_at"),
+    models.Membership: ("workspace", "user", "role", "created_at"),
+    models.Message: ("task", "seq", "part", "role", "tokens"),
+    models.ModelCall: ("task", "step", "attempt", "status", "model", "cost_usd", "started_at"),
+    models.ProfileVersion: ("profile", "number", "provider", "model", "created_by", "created_at"),
+    models.Snapshot: ("workspace", "ref", "added_bytes", "total_bytes", "files", "created_at"),
+    models.Step: ("task", "branch", "number", "phase", "started_at", "settled_at"),
+    models.Task: ("id", "title", "status", "waiting_for", "workspace", "created_by", "cost_usd", "created_at"),
+    models.ToolCall: ("task", "name", "effect", "verdict", "status", "result_class", "started_at"),
+    models.UsageRecord: ("task", "user", "unit", "quantity", "cost_usd", "created_at"),
+    models.Workspace: ("name", "owner", "driver", "runtime", "held_by", "created_at"),
+}
+
+
+class ReadOnly(admin.ModelAdmin):
+    """Seen by staff, changed by nobody."""
+
+    show_full_result_count = False  # counting ten million events takes longer than the page
+    list_per_page = 50
+
+    def has_module_permission(self, request: HttpRequest) -> bool:
+        return bool(request.user.is_active and request.user.is_staff)
+
+    def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return self.has_module_permission(request)
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+
+@admin.register(models.ProviderKey)
+class ProviderKeyAdmin(ReadOnly):
+    """Which keys there are; never the sealed secret."""
+
+    list_display = ("__str__", "created_by", "created_at")
+    fields = ("hint", "created_by", "created_at")
+
+
+for _model, _columns in LISTED.items():
+    admin.site.register(
+        _model,
+        type(
+            f"{_model.__name__}Admin",
+            (ReadOnly,),
+            {
+                "__doc__": "Read-only.",
+                "__module__": __name__,
+                "list_display": _columns,
+                "list_select_related": True,
+                "ordering": ("-pk",),
+            },
+        ),
+    )
+
+admin.site.register(models.User, UserAdmin)  # people are made and changed here, by superusers
+admin.site.site_header = "agentdesk records"
+admin.site.site_title = "agentdesk"
+admin.site.index_title = "Read-only, except for users"
