@@ -109,8 +109,8 @@
   });
   document.addEventListener("htmx:wsAfterMessage", () => tick());
   document.addEventListener("htmx:afterRequest", (event) => {
-    const { elt, successful, requestConfig } = event.detail;
-    if (!successful || !requestConfig || requestConfig.verb === "get") return;
+    const { elt, xhr, requestConfig } = event.detail;
+    if (!xhr.status || xhr.status >= 400 || !requestConfig || requestConfig.verb === "get") return;
     const dialog = elt.closest("dialog");
     if (dialog && !elt.closest("[data-keep-open]")) dialog.close();
   });

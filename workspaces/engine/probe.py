@@ -41,9 +41,7 @@ class ProbeResult:
     latency_s: float = 0.0
 
 
-def probe(
-    provider: str, *, base_url: str, api_key: str, model: str, options: Mapping[str, Any]
-) -> ProbeResult:
+def probe(provider: str, *, base_url: str, api_key: str, model: str, options: Mapping[str, Any]) -> ProbeResult:
     """Takes at most about LIMIT_S."""
     if provider == "scripted":
         return _probe_scenario(options)

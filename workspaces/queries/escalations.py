@@ -137,15 +137,11 @@ class Card:
         return self.escalation.status == EscalationStatus.OPEN.value
 
 
-def card_of(
-    user: User | AnonymousUser, escalation: Escalation, *, typed: Typed | None = None, error: str = ""
-) -> Card:
+def card_of(user: User | AnonymousUser, escalation: Escalation, *, typed: Typed | None = None, error: str = "") -> Card:
     return make_card(escalation, may_operate(user, escalation.task.workspace), typed=typed, error=error)
 
 
-def make_card(
-    escalation: Escalation, can_operate: bool, *, typed: Typed | None = None, error: str = ""
-) -> Card:
+def make_card(escalation: Escalation, can_operate: bool, *, typed: Typed | None = None, error: str = "") -> Card:
     kind = EscalationKind(escalation.kind)
     return Card(
         escalation=escalation,

@@ -131,9 +131,7 @@ def _failed(now: datetime) -> Q:
 def filtered(user: User | AnonymousUser, filters: Filters, now: datetime) -> QuerySet[Task]:
     """The visible tasks that match, unordered. Annotated with `has_question`."""
     tasks = visible_tasks(user).annotate(
-        has_question=Exists(
-            Escalation.objects.filter(task=OuterRef("pk"), status=EscalationStatus.OPEN.value)
-        )
+        has_question=Exists(Escalation.objects.filter(task=OuterRef("pk"), status=EscalationStatus.OPEN.value))
     )
     if filters.status:
         tasks = tasks.filter(status=filters.status)
@@ -199,15 +197,13 @@ def rows(user: User | AnonymousUser, ids: Sequence[int]) -> list[Task]:
             open_questions=Count(
                 "escalations", filter=Q(escalations__status=EscalationStatus.OPEN.value), distinct=True
             ),
-            last_kind=Subquery(
-                Event.objects.filter(task=OuterRef("pk"), seq=OuterRef("last_seq")).values("kind")[:1]
-            ),
+            last_kind=Subquery(Event.objects.filter(task=OuterRef("pk"), seq=OuterRef("last_seq")).values("kind")[:1]),
             step_number=Subquery(
                 Step.objects.filter(branch=OuterRef("branch")).order_by("-number").values("number")[:1]
             ),
         )
     )
-    found = list(tasks)
+    found: list[Task] = list(tasks)
     for task in found:
         task.attention_reason = _why(task, now)  # type: ignore[attr-defined]
     return found
@@ -222,8 +218,10 @@ def _why(task: Any, now: datetime) -> str:
     busy = task.status in (TaskStatus.RUNNING.value, TaskStatus.PAUSING.value)
     if busy and task.lease_until and task.lease_until < now - STALLED_AFTER:
         return "no worker has touched it since its lease ran out"
-    if task.status == TaskStatus.FAILED.value and task.finished_at and (
-        task.finished_at > now - FAILED_NEEDS_A_PERSON_FOR
+    if (
+        task.status == TaskStatus.FAILED.value
+        and task.finished_at
+        and (task.finished_at > now - FAILED_NEEDS_A_PERSON_FOR)
     ):
         return "failed"
     return ""
@@ -259,9 +257,7 @@ def choices(user: User | AnonymousUser) -> Choices:
     return Choices(
         workspaces=list(visible_workspaces(user).order_by("name")),
         users=list(User.objects.filter(pk__in=tasks.values("created_by")).order_by("username")),
-        profiles=list(
-            AgentProfile.objects.filter(pk__in=tasks.values("profile_version__profile")).order_by("name")
-        ),
+        profiles=list(AgentProfile.objects.filter(pk__in=tasks.values("profile_version__profile")).order_by("name")),
     )
 
 

@@ -49,7 +49,5 @@ def open_count(user: User | AnonymousUser) -> int:
 def fleet_hold() -> Latch | None:
     """The order that holds the whole fleet, if one stands."""
     return (
-        Latch.objects.filter(task=None, workspace=None, user=None, released_at=None)
-        .select_related("placed_by")
-        .first()
+        Latch.objects.filter(task=None, workspace=None, user=None, released_at=None).select_related("placed_by").first()
     )

@@ -46,9 +46,7 @@ def _staff(user: User) -> Role | None:
 
 
 def _newest_snapshot(column: str) -> Subquery:
-    return Subquery(
-        Snapshot.objects.filter(workspace=OuterRef("pk")).order_by("-created_at").values(column)[:1]
-    )
+    return Subquery(Snapshot.objects.filter(workspace=OuterRef("pk")).order_by("-created_at").values(column)[:1])
 
 
 def _people() -> Subquery:

@@ -40,7 +40,7 @@ COPIED = (
 class _Loader(yaml.SafeLoader):
     """Without aliases: a few lines of them unfold to gigabytes. Dates stay text, as in JSON."""
 
-    yaml_implicit_resolvers = {  # noqa: RUF012 - PyYAML's own way
+    yaml_implicit_resolvers = {
         first: [(tag, pattern) for tag, pattern in found if tag != "tag:yaml.org,2002:timestamp"]
         for first, found in yaml.SafeLoader.yaml_implicit_resolvers.items()
     }
@@ -122,9 +122,10 @@ class VersionForm(forms.Form):
         data = super().clean() or self.cleaned_data
         if data.get("provider") == ProfileVersion.Provider.SCRIPTED:
             self._clean_scenario(data)
-        elif not data.get("api_key") and data.get("provider") == ProfileVersion.Provider.ANTHROPIC:
-            if not data.get("keep_key"):
-                self.add_error("api_key", "Anthropic needs a key.")
+        elif data.get("provider") == ProfileVersion.Provider.ANTHROPIC and not (
+            data.get("api_key") or data.get("keep_key")
+        ):
+            self.add_error("api_key", "Anthropic needs a key.")
         if "tools" in data and "declared_tools" in data:
             problem = tools_problem(data["tools"], data["declared_tools"])
             if problem:

@@ -24,9 +24,7 @@ class TaskForm(forms.Form):
     profile = forms.ModelChoiceField(
         ProfileVersion.objects.none(), error_messages={"required": "Choose which agent does it."}
     )
-    instruction = forms.CharField(
-        strip=True, error_messages={"required": "Write what the agent is to do."}
-    )
+    instruction = forms.CharField(strip=True, error_messages={"required": "Write what the agent is to do."})
     title = forms.CharField(required=False, max_length=120)
     git_url = forms.CharField(required=False, max_length=2000)
     hold = forms.BooleanField(required=False)
@@ -46,9 +44,7 @@ class TaskForm(forms.Form):
             raise forms.ValidationError(problem)
         return url
 
-    def take_uploads(
-        self, files: Sequence[StoredUpload], archive: StoredUpload | None, refused: Sequence[str]
-    ) -> None:
+    def take_uploads(self, files: Sequence[StoredUpload], archive: StoredUpload | None, refused: Sequence[str]) -> None:
         """Refuse what is too large or is no archive. Call after `is_valid`."""
         for why in dict.fromkeys(refused):
             self.add_error(None, f"Not taken: {why}. Leave it out, or have the agent fetch it.")

@@ -65,9 +65,7 @@ class HomeUploadHandler(FileUploadHandler):
 
     def file_complete(self, file_size: int) -> StoredUpload:
         self._close()
-        return StoredUpload(
-            self._path, clean_text(self.file_name or "file"), self.content_type or "", file_size
-        )
+        return StoredUpload(self._path, clean_text(self.file_name or "file"), self.content_type or "", file_size)
 
     def upload_interrupted(self) -> None:
         self._close()

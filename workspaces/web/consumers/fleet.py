@@ -22,7 +22,7 @@ class FleetConsumer(LiveList):
         self.counted_at = 0.0
 
     def fragments(self, tasks: set[int]) -> str:
-        parts = [
+        parts: list[str] = [
             render_to_string("fleet/_row.html", {"task": task, "oob": True})
             for task in fleet.rows(self.user, sorted(tasks & self.shown))
         ]

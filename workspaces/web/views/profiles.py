@@ -24,9 +24,9 @@ from workspaces.web.task_form import operated_workspaces
 
 def visible_profiles(user: User) -> QuerySet[AgentProfile]:
     """Retired ones too: their tasks are still there."""
-    return AgentProfile.objects.filter(
-        Q(workspace=None) | Q(workspace__in=visible_workspaces(user))
-    ).select_related("workspace", "created_by")
+    return AgentProfile.objects.filter(Q(workspace=None) | Q(workspace__in=visible_workspaces(user))).select_related(
+        "workspace", "created_by"
+    )
 
 
 def may_change(user: User, profile: AgentProfile) -> bool:
@@ -62,9 +62,7 @@ def show(request: HttpRequest, profile_id: int) -> HttpResponse:
     user = user_of(request)
     profile = get_object_or_404(visible_profiles(user), pk=profile_id)
     versions = list(
-        profile.versions.select_related("key", "created_by")
-        .annotate(task_count=Count("tasks"))
-        .order_by("-number")
+        profile.versions.select_related("key", "created_by").annotate(task_count=Count("tasks")).order_by("-number")
     )
     wanted = request.GET.get("version", "")
     chosen = next((version for version in versions if str(version.number) == wanted), versions[0])
