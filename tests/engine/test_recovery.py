@@ -41,7 +41,6 @@ POINTS = [
     ("workspaces.engine.runner", "hold_workspace", "after"),
     ("workspaces.actions.steps", "first_checkpoint", "before"),
     ("workspaces.actions.steps", "first_checkpoint", "after"),
-    ("workspaces.actions.steps", "begin_step", "after"),
     ("workspaces.actions.model_calls", "intend", "after"),
     ("workspaces.actions.model_calls", "store_reply", "before"),
     ("workspaces.actions.model_calls", "store_reply", "after"),
@@ -54,8 +53,6 @@ POINTS = [
     ("workspaces.tools.edit", "EditFile.run", "after"),
     ("workspaces.tools.shell", "Shell.run", "after"),
     ("workspaces.tools.declared", "DeclaredTool.run", "after"),
-    ("workspaces.actions.calls", "mark_acted", "before"),
-    ("workspaces.actions.calls", "mark_acted", "after"),
     ("workspaces.actions.checkpoints", "settle_step", "before"),
     ("workspaces.actions.checkpoints", "settle_step", "after"),
     ("workspaces.actions.checkpoints", "end_task", "after"),
@@ -138,7 +135,7 @@ def test_a_worker_killed_while_a_command_runs_is_followed_by_one_that_waits_for_
     """
     task = scripted_task(slow, workspace=make_workspace(make_user()))
     worker = subprocess.Popen(
-        [sys.executable, "-m", "tests.engine.dying_worker", str(task.pk), "workspaces.engine.act", "Actor.settle", "before"],
+        [sys.executable, "-m", "tests.engine.dying_worker", str(task.pk), "workspaces.engine.act", "Actor._settle", "before"],
         cwd=settings.REPO,
         env=child_environment(),
     )
@@ -178,5 +175,5 @@ def test_a_worker_whose_lease_was_taken_can_no_longer_write() -> None:
     assert second is not None
     assert second.previous_owner == "a"
     with pytest.raises(FenceLost):
-        steps.begin_step(task.pk, first.fence, 1)
-    steps.begin_step(task.pk, second.fence, 1)
+        steps.workspace_woke(task.pk, first.fence, duration_s=0)
+    steps.workspace_woke(task.pk, second.fence, duration_s=0)

@@ -211,13 +211,6 @@ def retry_call(task_id: int, fence: int, call: ToolCall, *, what: str) -> None:
         )
 
 
-def mark_acted(task_id: int, fence: int, step: Step) -> None:
-    """Every call of the step has its result."""
-    with writing(task_id, fence=fence):
-        Step.objects.filter(pk=step.pk).update(phase=StepPhase.ACTED.value)
-        step.phase = StepPhase.ACTED.value
-
-
 def _shown(call: ToolCall) -> str:
     return canonical_json(call.arguments) if call.arguments is not None else call.raw_arguments
 

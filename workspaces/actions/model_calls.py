@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
-from django.db.models import Max
-
 from workspaces.domain.context import Manifest
 from workspaces.domain.events import EXCERPT_CHARS, EventKind
 from workspaces.domain.states import ModelCallStatus, StepPhase
@@ -29,9 +27,15 @@ class PricedUnit:
 
 
 def intend(task_id: int, fence: int, step: Step, *, model: str, manifest: Manifest) -> ModelCall:
-    """Write down what will be sent, before it is. A call left running by a dead worker is dropped."""
+    """Write down what will be sent, before it is; a new step begins here. What a dead worker left is dropped."""
     with writing(task_id, fence=fence) as pen:
-        for stale in ModelCall.objects.filter(step=step, status=ModelCallStatus.RUNNING.value):
+        earlier = list(ModelCall.objects.filter(step=step)) if step.pk else []
+        if not step.pk:
+            step.started_at = pen.now
+            pen.event(EventKind.STEP_STARTED, step=step.number)
+        for stale in earlier:
+            if stale.status != ModelCallStatus.RUNNING.value:
+                continue
             ModelCall.objects.filter(pk=stale.pk).update(status=ModelCallStatus.DROPPED.value, finished_at=pen.now)
             pen.event(
                 EventKind.MODEL_DROPPED,
@@ -40,7 +44,6 @@ def intend(task_id: int, fence: int, step: Step, *, model: str, manifest: Manife
                 why="its worker ended",
                 partial="",
             )
-        attempt = (ModelCall.objects.filter(step=step).aggregate(Max("attempt"))["attempt__max"] or 0) + 1
         if step.manifest.get("request_hash") != manifest.request_hash:
             step.manifest = manifest.as_json()
             pen.event(
@@ -51,12 +54,11 @@ def intend(task_id: int, fence: int, step: Step, *, model: str, manifest: Manife
                 window_tokens=manifest.window_tokens,
                 ranges=[list(span) for span in manifest.ranges],
             )
-        Step.objects.filter(pk=step.pk).update(manifest=step.manifest, phase=StepPhase.CONTEXT.value)
-        step.phase = StepPhase.CONTEXT.value
+        step.save()
         call = ModelCall.objects.create(
             task=pen.task,
             step=step,
-            attempt=attempt,
+            attempt=len(earlier) + 1,
             model=model,
             request_hash=manifest.request_hash,
             started_at=pen.now,
@@ -66,7 +68,7 @@ def intend(task_id: int, fence: int, step: Step, *, model: str, manifest: Manife
             step=step.number,
             model_call=call.pk,
             model=model,
-            attempt=attempt,
+            attempt=call.attempt,
             tokens=manifest.prompt_tokens,
         )
         return call

@@ -35,13 +35,11 @@ class Pen:
         self._events: list[Event] = []
         self._messages: list[Message] = []
         self._dirty: set[str] = set()
-        self._branch: Branch | None = None
 
     @property
     def branch(self) -> Branch:
-        if self._branch is None or self._branch.pk != self.task.branch_id:
-            self._branch = Branch.objects.get(pk=self.task.current_branch_id)
-        return self._branch
+        assert self.task.branch is not None
+        return self.task.branch
 
     def set(self, **fields: Any) -> None:
         for name, value in fields.items():
@@ -171,7 +169,7 @@ class Pen:
 def writing(task_id: int, *, fence: int | None = None, actor: User | None = None) -> Iterator[Pen]:
     """One transaction on one task. Raises FenceLost when `fence` is given and is not the task's."""
     with transaction.atomic():
-        task = Task.objects.select_for_update().get(pk=task_id)
+        task = Task.objects.select_for_update(of=("self",)).select_related("branch").get(pk=task_id)
         if fence is not None and task.fence != fence:
             raise FenceLost(f"task {task_id} was taken over (fence {task.fence}, ours {fence})")
         pen = Pen(task, actor)

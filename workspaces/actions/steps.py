@@ -53,13 +53,6 @@ def _withdraw_questions_of_the_task(pen: Pen) -> None:
     moot.update(status="withdrawn")
 
 
-def begin_step(task_id: int, fence: int, number: int) -> Step:
-    with writing(task_id, fence=fence) as pen:
-        step = Step.objects.create(task=pen.task, branch=pen.branch, number=number, started_at=pen.now)
-        pen.event(EventKind.STEP_STARTED, step=number)
-        return step
-
-
 def finish_pause(task_id: int, fence: int, *, frozen: bool) -> None:
     """pausing → paused: nothing runs any more."""
     with writing(task_id, fence=fence) as pen:
@@ -99,7 +92,7 @@ def escalate(task_id: int, fence: int, kind: EscalationKind, question: str) -> N
 def escalate_call(task_id: int, fence: int, call: ToolCall, kind: EscalationKind, question: str) -> None:
     """Ask about one call, which is held meanwhile."""
     with writing(task_id, fence=fence) as pen:
-        hold_call(pen, call)
+        hold_call(pen, call)  # also in the caller's hands
         expires = timedelta(seconds=pen.task.profile_version.approval_expires_s)
         open_escalation(pen, kind=kind, question=question, deadline=pen.now + expires, tool_call=call)
 
@@ -165,8 +158,8 @@ def correct_reply(task_id: int, fence: int, step: Step, *, problem: str, told: s
     with writing(task_id, fence=fence) as pen:
         seq = pen.event(EventKind.REPLY_CORRECTED, step=step.number, problem=problem, told=clip(told, EXCERPT_CHARS))
         pen.message("user", told, seq=seq)
-        Step.objects.filter(pk=step.pk).update(phase=StepPhase.ACTED.value)
-        step.phase = StepPhase.ACTED.value
+        Step.objects.filter(pk=step.pk).update(phase=StepPhase.JUDGED.value)
+        step.phase = StepPhase.JUDGED.value
 
 
 def note_correction(task_id: int, fence: int, step: Step, *, problem: str, told: str) -> None:

@@ -37,12 +37,10 @@ class PauseMode(StrEnum):
 class StepPhase(StrEnum):
     """The last phase of a step that is written down as finished, in order."""
 
-    STARTED = "started"
-    CONTEXT = "context"  # the manifest is built
+    CONTEXT = "context"  # the manifest is built, the model is to be asked
     REPLIED = "replied"  # the model's reply is stored
-    JUDGED = "judged"  # every call has its verdict
-    ACTED = "acted"  # every call has its result
-    SETTLED = "settled"  # the checkpoint is saved
+    JUDGED = "judged"  # every call has its verdict; what has no result yet is still to run
+    SETTLED = "settled"  # every call has its result, the checkpoint is saved
 
 
 class CallStatus(StrEnum):

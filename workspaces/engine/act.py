@@ -23,6 +23,8 @@ from workspaces.tools.base import Tool, ToolContext, ToolResult
 
 logger = logging.getLogger(__name__)
 
+DONE = (CallStatus.DONE.value, CallStatus.ABANDONED.value)
+
 
 class Actor:
     def __init__(self, run: Run, disk: Disk, step: Step) -> None:
@@ -30,10 +32,17 @@ class Actor:
         self.disk = disk
         self.step = step
 
-    def act(self) -> None:
-        """Phase act. Raises Ended when the task waits for an operator, is paused or cancelled."""
+    def act_and_settle(self) -> None:
+        """Phases act and settle. Raises Ended when the task waits, is paused, or ends."""
+        calls = list(
+            ToolCall.objects.filter(step=self.step).select_related("step", "snapshot_before").order_by("position")
+        )
+        self._act(calls)
+        self._settle(calls)
+
+    def _act(self, calls: list[ToolCall]) -> None:
         newly_held = []
-        for call in self._unfinished():
+        for call in calls:
             if call.status == CallStatus.RUNNING.value:
                 self._recover(call)
             if call.status == CallStatus.HELD.value:
@@ -42,16 +51,15 @@ class Actor:
             elif call.status == CallStatus.APPROVED.value:
                 self._run_one(call)
                 self.run.obey(self.disk)
-        if self._unfinished():
+        if any(call.status not in DONE for call in calls):
             self._wait(newly_held)
             raise Ended
-        call_actions.mark_acted(self.run.task.pk, self.run.fence, self.step)
 
-    def settle(self) -> None:
-        """Phase settle: the checkpoint; then the task ends, waits, or the next step follows."""
+    def _settle(self, calls: list[ToolCall]) -> None:
+        """The checkpoint; then the task ends, waits, or the next step follows."""
         run = self.run
         snapshot, fresh = self.disk.saved()
-        finish = ToolCall.objects.filter(step=self.step, control="finish").order_by("position").first()
+        finish = next((call for call in calls if call.control == "finish"), None)
         checkpoints.settle_step(
             run.task.pk,
             run.fence,
@@ -62,16 +70,8 @@ class Actor:
         )
         if finish is not None:
             raise Ended
-        ask_when_silent(run, self.step)
-
-    def _unfinished(self) -> list[ToolCall]:
-        done = [CallStatus.DONE.value, CallStatus.ABANDONED.value]
-        return list(
-            ToolCall.objects.filter(step=self.step)
-            .exclude(status__in=done)
-            .select_related("step", "snapshot_before")
-            .order_by("position")
-        )
+        if not calls:
+            ask_when_silent(run, self.step)
 
     def _is_asked(self, call: ToolCall) -> bool:
         return Escalation.objects.filter(tool_call=call, status=EscalationStatus.OPEN.value).exists()
@@ -192,7 +192,7 @@ class Actor:
             self.run.fence,
             call,
             EscalationKind.UNKNOWN_OUTCOME,
-            f"{call.name} was started and its result was lost. It may or may not have happened; look outside, then say.",
+            f"{call.name} was started and its result was lost. It may have happened or not: look outside, then say.",
         )
         call.status = CallStatus.HELD.value
 

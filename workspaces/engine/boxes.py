@@ -19,9 +19,7 @@ def driver_named(name: str) -> SandboxDriver:
     """The driver "docker" or "local"; made once. Raises SandboxUnavailable."""
     with _lock:
         if name not in _drivers:
-            options = (
-                {"image": settings.SANDBOX_IMAGE, "store": settings.SANDBOX_STORE} if name == "docker" else {}
-            )
+            options = {"image": settings.SANDBOX_IMAGE, "store": settings.SANDBOX_STORE} if name == "docker" else {}
             _drivers[name] = make_driver(name, Path(settings.SANDBOX_ROOT) / name, **options)
         return _drivers[name]
 

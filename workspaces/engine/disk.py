@@ -26,6 +26,11 @@ class Disk:
         self._awake = False
 
     @cached_property
+    def _newest(self) -> Checkpoint | None:
+        """The branch's newest checkpoint when this advance began."""
+        return latest_checkpoint(self.run.task)
+
+    @cached_property
     def sandbox(self) -> Sandbox:
         return sandbox_for(self.run.task.workspace)
 
@@ -69,7 +74,7 @@ class Disk:
 
     def _unchanged_since_checkpoint(self) -> Snapshot | None:
         """The newest checkpoint's snapshot, when no call that touches files has started after it."""
-        newest: Checkpoint | None = latest_checkpoint(self.run.task)
+        newest = self._newest
         if newest is None:
             return None
         touched = (
@@ -82,7 +87,7 @@ class Disk:
 
     def first_checkpoint(self) -> None:
         """The state before the first step of a branch that has none yet."""
-        if latest_checkpoint(self.run.task) is None:
+        if self._newest is None:
             snapshot = store_snapshot(self.run.task.workspace, self.sandbox.snapshot())
             self._saved = snapshot
             steps.first_checkpoint(self.run.task.pk, self.run.fence, snapshot)

@@ -70,8 +70,7 @@ def _deliver(run: Run, disk: Disk) -> Iterator[IntakeReport]:
     if intake.get("files"):
         with ExitStack() as opened:
             files = [
-                (file["name"], opened.enter_context(_uploaded(file["path"]).open("rb")))
-                for file in intake["files"]
+                (file["name"], opened.enter_context(_uploaded(file["path"]).open("rb"))) for file in intake["files"]
             ]
             yield uploads.place(files, sandbox, limits=limits(), interrupt=interrupt)
 

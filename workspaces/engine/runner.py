@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 import os
 import socket
-from functools import cached_property
 
 from django.conf import settings
 
@@ -78,9 +77,12 @@ def _advance(claim: leases.Claim, orders: Orders) -> None:
     if task.status == TaskStatus.PAUSED.value:
         disk.put_back()
         return
-    if not steps.begin_running(task.pk, claim.fence, worker=WORKER, previous_owner=claim.previous_owner):
+    goes_on = task.status == TaskStatus.RUNNING.value and not claim.previous_owner
+    if not goes_on and not steps.begin_running(
+        task.pk, claim.fence, worker=WORKER, previous_owner=claim.previous_owner
+    ):
         return
-    if not hold_workspace(task):
+    if task.workspace.held_by_id != task.pk and not hold_workspace(task):
         steps.wait_until(
             task.pk,
             claim.fence,
@@ -95,44 +97,32 @@ def _advance(claim: leases.Claim, orders: Orders) -> None:
     _step(run, disk)
 
 
-class _Phases:
-    """One step's way through its phases."""
-
-    def __init__(self, run: Run, disk: Disk) -> None:
-        self.run = run
-        self.disk = disk
-
-    @cached_property
-    def step(self) -> Step:
-        """The step that is not settled, or the next one."""
-        run = self.run
-        last = Step.objects.filter(branch_id=run.task.current_branch_id).order_by("-number").first()
-        if last is not None and last.phase != StepPhase.SETTLED.value:
-            return last
-        number = last.number + 1 if last is not None else run.branch.first_step
-        if number > run.task.max_steps:
-            steps.escalate(
-                run.task.pk,
-                run.fence,
-                EscalationKind.LIMIT,
-                f"The limit of {run.task.max_steps} steps is reached. Raise it to go on.",
-            )
-            raise Ended
-        return steps.begin_step(run.task.pk, run.fence, number)
+def _open_step(run: Run) -> Step:
+    """The step that is not settled, or the next one, which is stored with its first model call."""
+    last = Step.objects.filter(branch_id=run.task.current_branch_id).order_by("-number").first()
+    if last is not None and last.phase != StepPhase.SETTLED.value:
+        return last
+    number = last.number + 1 if last is not None else run.branch.first_step
+    if number > run.task.max_steps:
+        steps.escalate(
+            run.task.pk,
+            run.fence,
+            EscalationKind.LIMIT,
+            f"The limit of {run.task.max_steps} steps is reached. Raise it to go on.",
+        )
+        raise Ended
+    return Step(task=run.task, branch=run.branch, number=number)
 
 
 def _step(run: Run, disk: Disk) -> None:
-    step = _Phases(run, disk).step
-    if step.phase in (StepPhase.STARTED.value, StepPhase.CONTEXT.value):
+    step = _open_step(run)
+    if step.phase == StepPhase.CONTEXT.value:
         run.obey(disk)
         think(run, step)
     if step.phase == StepPhase.REPLIED.value:
         run.obey(disk)
         judge_reply(run, step)
-    actor = Actor(run, disk, step)
     if step.phase == StepPhase.JUDGED.value:
         run.obey(disk)
-        actor.act()
-    if step.phase == StepPhase.ACTED.value:
-        actor.settle()
+        Actor(run, disk, step).act_and_settle()
     run.obey(disk, at_boundary=True)

@@ -136,7 +136,7 @@ class Step(models.Model):
     task = models.ForeignKey(Task, models.CASCADE, related_name="steps")
     branch = models.ForeignKey(Branch, models.CASCADE, related_name="steps")
     number = models.PositiveIntegerField()
-    phase = models.CharField(max_length=16, choices=choices(StepPhase), default=StepPhase.STARTED.value)
+    phase = models.CharField(max_length=16, choices=choices(StepPhase), default=StepPhase.CONTEXT.value)
     manifest = models.JSONField(default=dict, blank=True)  # domain/context.py
     started_at = models.DateTimeField()
     settled_at = models.DateTimeField(null=True, blank=True)

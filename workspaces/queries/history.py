@@ -100,4 +100,5 @@ def effects_since(checkpoint: Checkpoint) -> QuerySet[LedgerEntry]:
 
 def latest_checkpoint(task: Task) -> Checkpoint | None:
     """The newest on the task's current branch."""
-    return Checkpoint.objects.filter(task=task, branch_id=task.current_branch_id).order_by("-seq").first()
+    own = Checkpoint.objects.filter(task=task, branch_id=task.current_branch_id)
+    return own.select_related("snapshot").order_by("-seq").first()

@@ -44,12 +44,22 @@ def usage_by_step(task: Task, *, limit: int = CHARTED_STEPS) -> list[StepUsage]:
 
 
 @dataclass(frozen=True, slots=True)
+class Bar:
+    """A part of the window: where it begins and how wide it is, in percent of the window."""
+
+    name: str
+    tokens: int
+    start_percent: float
+    percent: float
+
+
+@dataclass(frozen=True, slots=True)
 class ContextUse:
     """The newest step's manifest in tokens (estimates), and each part's share of the window in percent."""
 
     step: int
     messages: int
-    parts: list[tuple[str, int, float]]  # name, tokens, percent of the window
+    bars: list[Bar]
     used_tokens: int
     free_tokens: int
     window_tokens: int
@@ -70,12 +80,16 @@ def _use(step: int, manifest: dict[str, Any]) -> ContextUse:
         ("messages", "message_tokens"),
         ("kept for the reply", "reserved_output_tokens"),
     ]
-    parts = [(name, int(manifest.get(key) or 0)) for name, key in named]
-    used = sum(tokens for _, tokens in parts)
+    bars: list[Bar] = []
+    used = 0
+    for name, key in named:
+        tokens = int(manifest.get(key) or 0)
+        bars.append(Bar(name, tokens, round(100 * used / window, 2), round(100 * tokens / window, 2)))
+        used += tokens
     return ContextUse(
         step=step,
         messages=int(manifest.get("messages") or 0),
-        parts=[(name, tokens, round(100 * tokens / window, 2)) for name, tokens in parts],
+        bars=bars,
         used_tokens=used,
         free_tokens=max(0, window - used),
         window_tokens=window,

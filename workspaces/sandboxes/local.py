@@ -100,7 +100,7 @@ class LocalSandbox(DiskSandbox):
         self._halted.touch()
         # what forks meanwhile is stopped in the next round
         for _ in range(5):
-            mine = set(self._pids())
+            mine = set(processes.marked(self._marker.encode()))
             moving = [pid for pid in mine if processes.state_of(pid) not in ("T", "t", "Z", "")]
             if not moving:
                 return

@@ -42,6 +42,20 @@ def everything() -> Iterable[Process]:
                 yield process
 
 
+def marked(marker: bytes) -> list[int]:
+    """The living pids whose environment holds the marker: one file a process, for what is asked often."""
+    found = []
+    for name in filter(str.isdigit, os.listdir(PROC)):
+        try:
+            with open(f"/proc/{name}/environ", "rb") as file:
+                environ = file.read()
+        except OSError:
+            continue
+        if marker in environ and marker in environ.split(b"\x00") and state_of(int(name)) not in ("Z", "X", ""):
+            found.append(int(name))
+    return found
+
+
 def look(pid: int) -> Process | None:
     """None when there is no such process, or it is not ours to see."""
     folder = PROC / str(pid)
