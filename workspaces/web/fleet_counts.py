@@ -41,6 +41,10 @@ class Tile:
     current: bool = False
     urgent: bool = False
 
+    @property
+    def shown(self) -> str:
+        return f"{self.number:,}"
+
 
 def tiles(counts: Mapping[str, int], filters: Filters) -> list[Tile]:
     found = [
