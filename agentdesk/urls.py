@@ -13,3 +13,7 @@ urlpatterns = [
     path("admin/", admin.site.urls),
     path("", include("workspaces.web.urls")),
 ]
+
+handler403 = "workspaces.web.errors.forbidden"
+handler404 = "workspaces.web.errors.not_found"
+handler500 = "workspaces.web.errors.broken"

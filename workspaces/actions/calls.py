@@ -48,7 +48,7 @@ def store_judged(task_id: int, fence: int, step: Step, judged: Sequence[Judged])
 def _store_one(pen: Pen, step: Step, position: int, item: Judged) -> ToolCall:
     call = ToolCall.objects.create(
         task=pen.task,
-        branch=pen.branch,
+        branch_id=pen.task.current_branch_id,
         step=step,
         position=position,
         call_id=clean_text(item.call_id)[:200],

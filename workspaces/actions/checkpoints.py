@@ -53,7 +53,7 @@ def save_checkpoint(pen: Pen, *, step: Step | None, snapshot: Snapshot, fresh: b
     )
     return Checkpoint.objects.create(
         task=task,
-        branch=pen.branch,
+        branch_id=task.current_branch_id,
         step=step,
         step_number=number,
         seq=seq,

@@ -32,6 +32,7 @@ class Pen:
         self.task = task
         self.actor = actor
         self.now: datetime = timezone.now()
+        self._read_branch: tuple[int | None, int] = (task.branch_id, task.branch_number)  # type: ignore[attr-defined]
         self._events: list[Event] = []
         self._messages: list[Message] = []
         self._dirty: set[str] = set()
@@ -40,6 +41,12 @@ class Pen:
     def branch(self) -> Branch:
         assert self.task.branch is not None
         return self.task.branch
+
+    @property
+    def branch_number(self) -> int:
+        """Read with the lock, until the task goes over to another branch."""
+        branch_id, number = self._read_branch
+        return number if branch_id == self.task.branch_id else self.branch.number
 
     def set(self, **fields: Any) -> None:
         for name, value in fields.items():
@@ -55,7 +62,7 @@ class Pen:
             task.last_hash,
             seq=seq,
             kind=kind.value,
-            branch=self.branch.number,
+            branch=self.branch_number,
             step=step,
             actor=str(self.actor.pk) if self.actor else "",
             at=self.now,
@@ -65,7 +72,7 @@ class Pen:
             Event(
                 task=task,
                 seq=seq,
-                branch_number=self.branch.number,
+                branch_number=self.branch_number,
                 step_number=step,
                 kind=kind.value,
                 actor=self.actor,
@@ -94,7 +101,7 @@ class Pen:
         self._messages.append(
             Message(
                 task=self.task,
-                branch=self.branch,
+                branch_id=self.task.current_branch_id,
                 seq=seq,
                 part=sum(1 for message in self._messages if message.seq == seq),
                 role=role,
@@ -165,11 +172,25 @@ class Pen:
             live.publish(self.task.pk, self.task.workspace_id, self.task.last_seq)
 
 
+_LOCKED = """
+SELECT task.*, branch.number AS branch_number
+  FROM workspaces_task AS task JOIN workspaces_branch AS branch ON branch.id = task.branch_id
+ WHERE task.id = %s FOR UPDATE OF task
+"""
+
+
+def _locked(task_id: int) -> Task:
+    """The row, locked. In SQL, because every write begins with it and the ORM would compile it anew each time."""
+    for task in Task.objects.raw(_LOCKED, [task_id]):
+        return task
+    raise Task.DoesNotExist(f"there is no task {task_id}")
+
+
 @contextmanager
 def writing(task_id: int, *, fence: int | None = None, actor: User | None = None) -> Iterator[Pen]:
     """One transaction on one task. Raises FenceLost when `fence` is given and is not the task's."""
     with transaction.atomic():
-        task = Task.objects.select_for_update(of=("self",)).select_related("branch").get(pk=task_id)
+        task = _locked(task_id)
         if fence is not None and task.fence != fence:
             raise FenceLost(f"task {task_id} was taken over (fence {task.fence}, ours {fence})")
         pen = Pen(task, actor)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 from workspaces.domain.context import Line, Manifest, estimate_tokens, in_request_order
 from workspaces.domain.effects import canonical_json
@@ -51,7 +52,19 @@ def build(
 
 def request_hash(request: ChatRequest) -> str:
     """SHA-256 (hex) of everything that is sent."""
-    return hashlib.sha256(canonical_json(asdict(request)).encode("utf-8", "replace")).hexdigest()
+    digest = hashlib.sha256()
+
+    def take(*parts: object) -> None:
+        digest.update(json.dumps(parts, sort_keys=True, separators=(",", ":")).encode())
+
+    take(request.model, request.max_output_tokens, request.temperature)
+    for message in request.messages:
+        take(message.role, message.content, message.tool_call_id)
+        for call in message.tool_calls:
+            take(call.call_id, call.name, call.arguments)
+    for tool in request.tools:
+        take(tool.name, tool.description, tool.parameters)
+    return digest.hexdigest()
 
 
 def _system_prompt(task: Task, version: ProfileVersion) -> str:
