@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from workspaces.domain.states import ACTIVE, PauseMode, TaskStatus, is_quiet
-from workspaces.models import Checkpoint, Escalation, Task
+from workspaces.models import Checkpoint, Task
 
 FORKS_NAMED = 20
 
@@ -56,12 +56,3 @@ def head_of(task: Task) -> Head:
     )
     forks = list(Task.objects.filter(forked_from=task).only("pk", "title", "status").order_by("pk")[:FORKS_NAMED])
     return Head(task, Controls.of(task, has_checkpoint=newest is not None), forks, newest)
-
-
-def open_escalations(task: Task) -> list[Escalation]:
-    """Oldest first, with what their cards show."""
-    return list(
-        Escalation.objects.filter(task=task, status="open")
-        .select_related("task__workspace", "task__created_by", "tool_call__step", "answered_by")
-        .order_by("opened_at")
-    )

@@ -17,9 +17,9 @@ from channels.db import database_sync_to_async
 from channels.generic.websocket import AsyncWebsocketConsumer
 from django.template.loader import render_to_string
 
-from workspaces.models import Escalation, Event, Task, User
+from workspaces.models import Event, Task, User
 from workspaces.queries.access import may_operate, visible_tasks
-from workspaces.queries.task_page import open_escalations
+from workspaces.queries.escalations import cards_of_tasks
 from workspaces.queries.trace import Running, TraceFilter, current_line, events_after, group_of, running_now
 from workspaces.web.task_parts import LIVE_PANELS, head_context, panel_context
 from workspaces.web.trace_rows import rows_of
@@ -173,7 +173,7 @@ class TaskConsumer(AsyncWebsocketConsumer):
         self.texts = {key: text for key, text in self.texts.items() if key in self.running}
         parts = [self._rows(task, events, behind, operate), self._latest()]
         parts.append(render_to_string("tasks/_header.html", {**head_context(task, operate), "oob": True}))
-        parts += self._escalations(task, operate)
+        parts += self._escalations(task)
         if self.panel in LIVE_PANELS:
             context = {**panel_context(task, self.panel, operate), "oob": True}
             parts.append(render_to_string(LIVE_PANELS[self.panel], context))
@@ -204,16 +204,14 @@ class TaskConsumer(AsyncWebsocketConsumer):
         ]
         return render_to_string("tasks/_latest.html", {"running": running, "oob": True})
 
-    def _escalations(self, task: Task, operate: bool) -> list[str]:
+    def _escalations(self, task: Task) -> list[str]:
         """New questions are added, closed ones marked; a card in which somebody types is left alone."""
-        still_open = {each.pk: each for each in open_escalations(task)}
-        parts = []
-        closed = self.shown_escalations - still_open.keys()
-        for each in Escalation.objects.filter(task=task, pk__in=closed).select_related("answered_by"):
-            parts.append(render_to_string("tasks/_closed_escalation.html", {"escalation": each}))
-        new = [each for pk, each in still_open.items() if pk not in self.shown_escalations]
+        cards = cards_of_tasks(self.user, [task.pk])
+        closed = [card for card in cards if not card.is_open and card.escalation.pk in self.shown_escalations]
+        parts = [render_to_string("escalations/_card.html", {"card": card, "oob": True}) for card in closed]
+        still_open = [card for card in cards if card.is_open]
+        new = [card for card in still_open if card.escalation.pk not in self.shown_escalations]
         if new:
-            context = {"escalations": new, "task": task, "can_operate": operate}
-            parts.append(render_to_string("tasks/_new_escalations.html", context))
-        self.shown_escalations = set(still_open)
+            parts.append(render_to_string("tasks/_new_escalations.html", {"cards": new}))
+        self.shown_escalations = {card.escalation.pk for card in still_open}
         return parts

@@ -12,7 +12,7 @@ from workspaces.domain.roles import Role
 from workspaces.domain.states import PauseMode
 from workspaces.models import Task
 from workspaces.queries.access import may_operate
-from workspaces.queries.task_page import open_escalations
+from workspaces.queries.escalations import cards_of_tasks
 from workspaces.queries.trace import KindGroup, TraceFilter, running_now
 from workspaces.queries.usage import usage_by_step
 
@@ -34,7 +34,7 @@ def show(request: HttpRequest, task_id: int) -> HttpResponse:
     context = head_context(task, operate) | trace_context(task, wanted, before, operate)
     panel = request.GET.get("panel", "context")
     context |= {
-        "escalations": open_escalations(task),
+        "cards": [card for card in cards_of_tasks(request.user, [task.pk]) if card.is_open],
         "running": running_now(task),
         "before": before,
         "groups": list(KindGroup),
