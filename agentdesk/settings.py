@@ -230,7 +230,7 @@ SANDBOX_DRIVER = one_of("AGENTDESK_SANDBOX_DRIVER", ("auto", "docker", "local"))
 SANDBOX_IMAGE = text("AGENTDESK_SANDBOX_IMAGE")  # empty: built from compose/sandbox
 SANDBOX_STORE = one_of("AGENTDESK_SANDBOX_STORE", ("auto", "btrfs", "content"))
 SANDBOX_ROOT = AGENTDESK_HOME / "sandboxes"
-LEASE_S = number("AGENTDESK_LEASE_S", 30, least=3)
+LEASE_S = number("AGENTDESK_LEASE_S", 15, least=3)
 
 UPLOAD_MAX_BYTES = number("AGENTDESK_UPLOAD_MAX_MB", 100, least=1) * 1024 * 1024
 UPLOAD_MAX_EXPANDED_BYTES = number("AGENTDESK_UPLOAD_MAX_EXPANDED_MB", 1024, least=1) * 1024 * 1024
