@@ -76,6 +76,13 @@ _WITHOUT_FACT = frozenset({"model_call", "tool_call", "escalation", "ranges", "t
 _REASON_KEYS = ("reason", "message", "why", "what", "problem")
 
 
+class _Data(dict[str, Any]):
+    """An event's data in which what is missing is None: templates' filters know None, not an empty string."""
+
+    def __missing__(self, key: str) -> None:
+        return None
+
+
 @dataclass(frozen=True, slots=True)
 class DiffLine:
     look: str  # add, del, hunk, same
@@ -114,7 +121,7 @@ def rows_of(events: Iterable[Event], line: CurrentLine) -> list[Row]:
 def row_of(event: Event, line: CurrentLine) -> Row:
     """Never raises for data that an older version wrote: what is missing is not shown."""
     words, icon, tone, template = _LOOKS.get(event.kind, (event.kind, "more", "grey", PLAIN))
-    data = event.data if isinstance(event.data, dict) else {}
+    data = _Data(event.data if isinstance(event.data, dict) else {})
     text = str(data.get("result") or data.get("text") or data.get("partial") or data.get("told") or "")
     if event.kind in (K.TASK_FAILED.value,):
         text = str(data.get("reason") or "")
