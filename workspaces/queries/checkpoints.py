@@ -45,7 +45,7 @@ def rollback_preview(checkpoint: Checkpoint) -> RollbackPreview:
     return RollbackPreview(
         checkpoint=checkpoint,
         newest=latest_checkpoint(task),
-        steps=Step.objects.filter(branch_id=task.branch_id, number__gt=checkpoint.step_number).count(),
+        steps=Step.objects.filter(branch=task.branch, number__gt=checkpoint.step_number).count(),
         messages=Message.objects.filter(branch_id__in=own, seq__gt=checkpoint.seq).count(),
         events=task.last_seq - checkpoint.seq,
         cost_usd=task.cost_usd - checkpoint.cost_usd,

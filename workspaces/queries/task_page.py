@@ -49,7 +49,7 @@ class Head:
 def head_of(task: Task) -> Head:
     """Two queries, besides what `task` still has to load of its relations."""
     newest = (
-        Checkpoint.objects.filter(task=task, branch_id=task.branch_id)
+        Checkpoint.objects.filter(task=task, branch=task.branch)
         .order_by("-seq")
         .values_list("seq", flat=True)
         .first()

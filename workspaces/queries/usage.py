@@ -68,7 +68,7 @@ class ContextUse:
 
 def context_use(task: Task) -> ContextUse | None:
     """None before the first model call of the current branch."""
-    step = Step.objects.filter(branch_id=task.branch_id).exclude(manifest={}).order_by("-number").first()
+    step = Step.objects.filter(branch=task.branch).exclude(manifest={}).order_by("-number").first()
     return _use(step.number, step.manifest) if step else None
 
 

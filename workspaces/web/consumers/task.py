@@ -208,7 +208,9 @@ class TaskConsumer(AsyncWebsocketConsumer):
         """New questions are added, closed ones marked; a card in which somebody types is left alone."""
         cards = cards_of_tasks(self.user, [task.pk])
         closed = [card for card in cards if not card.is_open and card.escalation.pk in self.shown_escalations]
-        parts = [render_to_string("escalations/_card.html", {"card": card, "oob": True}) for card in closed]
+        parts: list[str] = [
+            render_to_string("escalations/_card.html", {"card": card, "oob": True}) for card in closed
+        ]
         still_open = [card for card in cards if card.is_open]
         new = [card for card in still_open if card.escalation.pk not in self.shown_escalations]
         if new:
