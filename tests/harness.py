@@ -69,14 +69,10 @@ def scripted_profile(owner: User, scenario: str, **fields: Any) -> ProfileVersio
     return create_profile(name=f"profile{next(_count)}", workspace=None, actor=owner, **(settings | fields))
 
 
-def scripted_task(
-    scenario: str, *, workspace: Workspace | None = None, driver: str = "local", **profile: Any
-) -> Task:
+def scripted_task(scenario: str, *, workspace: Workspace | None = None, driver: str = "local", **profile: Any) -> Task:
     workspace = workspace or make_workspace(make_user(), driver=driver)
     version = scripted_profile(workspace.owner, scenario, **profile)
-    return create_task(
-        workspace=workspace, profile_version=version, instruction="Do the work.", actor=workspace.owner
-    )
+    return create_task(workspace=workspace, profile_version=version, instruction="Do the work.", actor=workspace.owner)
 
 
 def work(task: Task, *, until: Callable[[Task], bool] | None = None, limit: int = 200) -> Task:

@@ -177,7 +177,12 @@ step.delay(1)
 app.worker_main(["worker", "--pool", "threads", "--concurrency", "4", "--without-gossip", "--without-mingle", "-l", "ERROR"])
 """
     out = subprocess.run(
-        [sys.executable, "-c", script, str(OWN_STEPS)], cwd=REPO, capture_output=True, text=True, timeout=120, check=True
+        [sys.executable, "-c", script, str(OWN_STEPS)],
+        cwd=REPO,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
     ).stdout.split()
     return {"celery_chain_ms_per_step": round((float(out[3]) - float(out[1])) / OWN_STEPS * 1000, 2)}
 

@@ -14,7 +14,6 @@ NOT_SETTINGS = {
     "AGENTDESK_EXEC",  # marks a command's processes
     "AGENTDESK_TOOL",
     "AGENTDESK_LOCAL",
-    "AGENTDESK_PROXIES",
 }
 
 

@@ -58,7 +58,7 @@ def test_an_unknown_tool_goes_back_with_the_nearest_names() -> None:
     [
         ("{name: write_file, arguments: {path: a}}", "$.content", "missing"),
         ("{name: write_file, arguments: {path: 5, content: b}}", "$.path", "string"),
-        ("{name: write_file, arguments_text: '{\"path\": \"a\", '}", "$", "unparsable"),
+        ('{name: write_file, arguments_text: \'{"path": "a", \'}', "$", "unparsable"),
     ],
 )
 def test_arguments_that_do_not_fit_go_back_with_path_and_reason(call: str, path: str, words: str) -> None:
@@ -120,9 +120,7 @@ def test_edited_arguments_have_to_fit_the_schema() -> None:
 
 def test_a_rejection_is_told_to_the_model_and_nothing_runs() -> None:
     task = invoice_task()
-    answer_escalation(
-        open_one(task).pk, decision=Decision.REJECT, actor=task.created_by, words="wrong customer"
-    )
+    answer_escalation(open_one(task).pk, decision=Decision.REJECT, actor=task.created_by, words="wrong customer")
     task = work(task)
     assert "wrong customer" in task.result
     assert not LedgerEntry.objects.exists()
@@ -130,9 +128,7 @@ def test_a_rejection_is_told_to_the_model_and_nothing_runs() -> None:
 
 def test_an_operator_may_answer_in_the_tools_place() -> None:
     task = invoice_task()
-    answer_escalation(
-        open_one(task).pk, decision=Decision.ANSWER, actor=task.created_by, words="sent by hand, no. 17"
-    )
+    answer_escalation(open_one(task).pk, decision=Decision.ANSWER, actor=task.created_by, words="sent by hand, no. 17")
     task = work(task)
     assert task.result == "said: sent by hand, no. 17"
 

@@ -50,9 +50,7 @@ def packed(path: Path, **members: bytes) -> None:
 def test_files_and_an_archive_are_there_at_step_one(uploads: Path) -> None:
     (uploads / "u1").write_bytes(b"plain")
     packed(uploads / "u2", **{"src/app.py": b"print(1)"})
-    task = work(
-        task_with({"files": [{"name": "note.txt", "path": "u1"}], "archive": {"name": "a.zip", "path": "u2"}})
-    )
+    task = work(task_with({"files": [{"name": "note.txt", "path": "u1"}], "archive": {"name": "a.zip", "path": "u2"}}))
     assert task.status == TaskStatus.SUCCEEDED
     assert "src/app.py" in task.result
     assert sandbox_for(task.workspace).read("note.txt") == b"plain"
@@ -62,9 +60,7 @@ def test_files_and_an_archive_are_there_at_step_one(uploads: Path) -> None:
 def test_an_archive_that_climbs_out_asks_a_person_and_leaves_nothing(uploads: Path) -> None:
     (uploads / "u1").write_bytes(b"plain")
     packed(uploads / "bad", **{"../evil.txt": b"x"})
-    task = work(
-        task_with({"archive": {"name": "a.zip", "path": "bad"}, "files": [{"name": "note.txt", "path": "u1"}]})
-    )
+    task = work(task_with({"archive": {"name": "a.zip", "path": "bad"}, "files": [{"name": "note.txt", "path": "u1"}]}))
     question = Escalation.objects.get(task=task, status="open")
     assert question.kind == "intake"
     assert "evil.txt" in question.question

@@ -25,7 +25,9 @@ pytestmark = pytest.mark.django_db(transaction=True)
 SLEEPS = """
 replies:
   - calls: [{name: shell, arguments: {command: "echo one > log"}}]
-  - calls: [{name: shell, arguments: {command: "echo two >> log; for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16; do sleep 0.1; echo $i >> ticks; done"}}]
+  - calls:
+      - name: shell
+        arguments: {command: "echo two >> log; for i in $(seq 16); do sleep 0.1; echo $i >> ticks; done"}
   - calls: [{name: finish, arguments: {summary: done}}]
 """
 

@@ -135,7 +135,10 @@ def test_a_worker_killed_while_a_command_runs_is_followed_by_one_that_waits_for_
     """
     task = scripted_task(slow, workspace=make_workspace(make_user()))
     worker = subprocess.Popen(
-        [sys.executable, "-m", "tests.engine.dying_worker", str(task.pk), "workspaces.engine.act", "Actor._settle", "before"],
+        [
+            *(sys.executable, "-m", "tests.engine.dying_worker", str(task.pk)),
+            *("workspaces.engine.act", "Actor._settle", "before"),
+        ],
         cwd=settings.REPO,
         env=child_environment(),
     )

@@ -20,8 +20,12 @@ pytestmark = pytest.mark.django_db(transaction=True)
 FOUR_WRITES = """
 replies:
   - calls: [{name: shell, arguments: {command: "echo one > log; mkdir -p d; ln -s log l; chmod 600 log"}}]
-  - calls: [{name: note, arguments: {section: plan, text: "two"}}, {name: shell, arguments: {command: "echo two >> log"}}]
-  - calls: [{name: note, arguments: {section: plan, text: "three"}}, {name: shell, arguments: {command: "echo three >> log; rm -r d"}}]
+  - calls:
+      - {name: note, arguments: {section: plan, text: "two"}}
+      - {name: shell, arguments: {command: "echo two >> log"}}
+  - calls:
+      - {name: note, arguments: {section: plan, text: "three"}}
+      - {name: shell, arguments: {command: "echo three >> log; rm -r d"}}
   - calls: [{name: shell, arguments: {command: "echo four >> log"}}]
   - calls: [{name: finish, arguments: {summary: "{{last_result}}"}}]
 """
@@ -160,5 +164,3 @@ def test_a_rollback_is_refused_while_another_task_works_in_the_workspace() -> No
     work(second, until=lambda t: t.steps_taken >= 1)
     with pytest.raises(Refused, match="Fork from the checkpoint instead"):
         roll_back(checkpoint_of(first, 1).pk, reason="x", actor=first.created_by)
-
-

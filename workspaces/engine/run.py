@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from workspaces.engine.disk import Disk
 
 
-class Ended(Exception):  # noqa: N818 - a way out, not a fault
+class Ended(Exception):  # a way out, not a fault
     """This advance is over: the task waits, is paused or has ended, and the trace says so."""
 
 

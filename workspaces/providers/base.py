@@ -101,7 +101,7 @@ class ProviderError(Exception):
         self.status = status
 
 
-class CallInterrupted(Exception):  # noqa: N818 - an order from outside, not a fault
+class CallInterrupted(Exception):  # an order from outside, not a fault
     """`interrupt` was set: the request was dropped. `partial` is the text that had arrived."""
 
     def __init__(self, partial: str = "") -> None:

@@ -81,7 +81,7 @@ class ExecResult:
     duration_s: float = 0.0
 
 
-class ExecInterrupted(Exception):  # noqa: N818 - an order from outside, not a fault
+class ExecInterrupted(Exception):  # an order from outside, not a fault
     """The wait was interrupted. The command was NOT ended: freeze, `kill` or wait again with its key."""
 
 
