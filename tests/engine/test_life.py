@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
 from tests.harness import events, kinds, scripted_task, work
@@ -33,7 +35,7 @@ def test_seq_has_no_gaps_and_the_chain_of_hashes_holds() -> None:
     task = work(scripted_task(WRITE_AND_FINISH))
     trace = list(Event.objects.filter(task=task).order_by("seq"))
     assert [event.seq for event in trace] == list(range(1, task.last_seq + 1))
-    for before, after in zip(trace, trace[1:], strict=False):
+    for before, after in pairwise(trace):
         assert after.previous_hash == before.hash
 
 

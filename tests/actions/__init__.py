@@ -1,0 +1,1 @@
+"""Actions: one transaction each, and what must always be true of what they leave."""
