@@ -19,7 +19,10 @@ from django.db import transaction
 
 logger = logging.getLogger(__name__)
 
+FLEET_S = 0.2
+
 _lock = threading.Lock()
+_soon: set[int] = set()  # tasks about which the fleet will hear in a moment
 _loop: asyncio.AbstractEventLoop | None = None
 _loop_pid = 0
 
@@ -37,9 +40,25 @@ def publish(task_id: int, workspace_id: int, seq: int) -> None:
 
     def send() -> None:
         _send(task_group(task_id), {"type": "trace.grew", "task": task_id, "seq": seq})
-        _send(workspace_group(workspace_id), {"type": "task.changed", "task": task_id})
+        _tell_workspace_soon(task_id, workspace_id)
 
     transaction.on_commit(send)
+
+
+def _tell_workspace_soon(task_id: int, workspace_id: int) -> None:
+    """A busy task writes several times a step; those who watch its workspace hear of it once every FLEET_S."""
+    with _lock:
+        if task_id in _soon:
+            return
+        _soon.add(task_id)
+
+    def tell() -> None:
+        with _lock:
+            _soon.discard(task_id)
+        _send(workspace_group(workspace_id), {"type": "task.changed", "task": task_id})
+
+    loop = _sender_loop()
+    loop.call_soon_threadsafe(loop.call_later, FLEET_S, tell)
 
 
 def text_delta(task_id: int, model_call_id: int, text: str) -> None:
@@ -70,6 +89,7 @@ def _sender_loop() -> asyncio.AbstractEventLoop:
     global _loop, _loop_pid
     with _lock:
         if _loop is None or _loop_pid != os.getpid():
+            _soon.clear()  # what a parent process meant to send is its own matter
             _loop = asyncio.new_event_loop()
             _loop_pid = os.getpid()
             threading.Thread(target=_loop.run_forever, name="live", daemon=True).start()

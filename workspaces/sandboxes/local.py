@@ -108,7 +108,7 @@ class LocalSandbox(DiskSandbox):
 
     def _go_on(self) -> None:
         self._halted.unlink(missing_ok=True)
-        processes.signal_each(self._pids(), signal.SIGCONT)
+        processes.signal_each(processes.marked(self._marker.encode()), signal.SIGCONT)
 
     def _pids(self) -> list[int]:
         return processes.family(processes.everything(), self._marker.encode(), None)
