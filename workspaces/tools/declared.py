@@ -82,7 +82,13 @@ class DeclaredTool:
             )
         except SandboxError as error:
             return refused(error)
-        return command_result(context, ended, self.spec.timeout_s, output_required=self.output_required)
+        return command_result(
+            context,
+            ended,
+            self.spec.timeout_s,
+            output_required=self.output_required,
+            may_write=self.spec.effect.touches_disk,
+        )
 
 
 def _name(value: Any, taken: Iterable[str]) -> str:

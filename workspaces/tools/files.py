@@ -12,7 +12,7 @@ from workspaces.domain.results import ResultClass
 from workspaces.domain.text import binary_note, clean_text, clip, decode_output
 from workspaces.sandboxes.base import Entry, FileTooLarge, NotAFile, Sandbox, SandboxError
 from workspaces.tools.base import ToolContext, ToolResult, ToolSpec
-from workspaces.tools.output import failure, refused, result
+from workspaces.tools.output import failure, fitting, refused, result
 from workspaces.tools.paths import relative
 
 MAX_READ_BYTES = 50 * 1024 * 1024
@@ -71,12 +71,8 @@ def _lines_of(context: ToolContext, path: str, text: str, arguments: Mapping[str
     first = int(arguments.get("offset") or 1)
     if first > len(lines):
         return failure(f"{path} has {len(lines)} lines, there is no line {first}")
-    room, shown = max(200, context.output_limit_chars - 300), []
-    for line in lines[first - 1 : first - 1 + int(arguments.get("limit") or len(lines))]:
-        room -= len(line) + 1
-        if room < 0:
-            break
-        shown.append(line)
+    asked = lines[first - 1 : first - 1 + int(arguments.get("limit") or len(lines))]
+    shown = fitting(asked, max(200, context.output_limit_chars - 300))
     notes = []
     if not shown:  # one line that alone is too long
         line = lines[first - 1]
@@ -157,12 +153,13 @@ class ListFiles:
             return _with_neighbours(context.sandbox, asked, error)
         if not entries:
             return result(context, "", ResultClass.EMPTY, f"the folder {path or '/workspace'} has no files")
-        body = "\n".join(_line(entry) for entry in entries)
-        data = {"path": path, "entries": len(entries), "more": more}
+        shown = fitting([_line(entry) for entry in entries], context.output_limit_chars - 300)
+        more = more or len(shown) < len(entries)
+        data = {"path": path, "entries": len(shown), "more": more}
         if more:
-            why = f"there are more than these {len(entries)} entries: list a folder further down"
-            return result(context, body, ResultClass.TRUNCATED, why, data)
-        return result(context, body, data=data)
+            why = f"there are more than these {len(shown)} entries: list a folder further down"
+            return result(context, "\n".join(shown), ResultClass.TRUNCATED, why, data, may_write=False)
+        return result(context, "\n".join(shown), data=data, may_write=False)
 
 
 def listing(sandbox: Sandbox, path: str, *, recursive: bool, limit: int) -> tuple[list[Entry], bool]:

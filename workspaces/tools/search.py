@@ -17,7 +17,7 @@ from workspaces.domain.text import clean_text, clip
 from workspaces.sandboxes.base import ExecResult, SandboxError
 from workspaces.tools.base import ToolContext, ToolResult, ToolSpec
 from workspaces.tools.files import NOT_ENTERED, PATH
-from workspaces.tools.output import failure, refused, result
+from workspaces.tools.output import failure, fitting, refused, result
 from workspaces.tools.paths import relative
 from workspaces.tools.shell import as_ended
 
@@ -102,12 +102,13 @@ def _found(context: ToolContext, ended: ExecResult, glob: str) -> ToolResult:
     if result_class is ResultClass.TRUNCATED:
         why = "there are more matches than are kept: search for something narrower"
     files = len({path for path, _, _ in matches})
-    shown = [f"{path}:{number}: {clip(text, LINE_CHARS)}" for path, number, text in matches[:MAX_SHOWN]]
+    lines = [f"{path}:{number}: {clip(text, LINE_CHARS)}" for path, number, text in matches[:MAX_SHOWN]]
+    shown = fitting(lines, context.output_limit_chars - 300)
     head = f"{len(matches)} lines in {files} files" if matches else ""
-    if len(matches) > MAX_SHOWN:
-        head += f", shown are the first {MAX_SHOWN}; narrow the search with path, glob or pattern"
+    if len(matches) > len(shown):
+        head += f", shown are the first {len(shown)}; narrow the search with path, glob or pattern"
     data = {"matches": len(matches), "files": files, "duration_s": round(ended.duration_s, 3)}
-    return result(context, "\n".join([head, *shown] if head else shown), result_class, why, data)
+    return result(context, "\n".join([head, *shown] if head else shown), result_class, why, data, may_write=False)
 
 
 def _fits(path: str, glob: str) -> bool:

@@ -68,7 +68,7 @@ class Shell:
 
 
 def command_result(
-    context: ToolContext, ended: ExecResult, timeout_s: float, *, output_required: bool = False
+    context: ToolContext, ended: ExecResult, timeout_s: float, *, output_required: bool = False, may_write: bool = True
 ) -> ToolResult:
     """A command's end as a result: the exit code first, then both streams, told apart.
 
@@ -94,7 +94,7 @@ def command_result(
         "stderr_bytes": len(ended.stderr),
         "output_lost": ended.stdout_truncated or ended.stderr_truncated,
     }
-    return result(context, "\n".join(parts), result_class, why, data)
+    return result(context, "\n".join(parts), result_class, why, data, may_write=may_write)
 
 
 def as_ended(ended: ExecResult, timeout_s: float) -> Ended:

@@ -44,7 +44,7 @@ class IntakeError(Exception):
     """An attachment that is refused. The message names the entry and says what to do."""
 
 
-class IntakeInterrupted(Exception):  # noqa: N818 - an order from outside, not a fault
+class IntakeInterrupted(Exception):  # an order from outside, not a fault
     """The interrupt was set. Nothing of the attachment is in the sandbox, unless it was being delivered."""
 
 
