@@ -27,6 +27,7 @@ from django.db.models import (
     Value,
     When,
 )
+from django.db.models.functions import Coalesce
 from django.utils import timezone
 
 from workspaces.domain.states import EscalationStatus, TaskStatus
@@ -198,8 +199,10 @@ def rows(user: User | AnonymousUser, ids: Sequence[int]) -> list[Task]:
                 "escalations", filter=Q(escalations__status=EscalationStatus.OPEN.value), distinct=True
             ),
             last_kind=Subquery(Event.objects.filter(task=OuterRef("pk"), seq=OuterRef("last_seq")).values("kind")[:1]),
-            step_number=Subquery(
-                Step.objects.filter(branch=OuterRef("branch")).order_by("-number").values("number")[:1]
+            # a branch that a rollback has just begun stands where its first step will follow
+            step_number=Coalesce(
+                Subquery(Step.objects.filter(branch=OuterRef("branch")).order_by("-number").values("number")[:1]),
+                F("branch__first_step") - 1,
             ),
         )
     )
