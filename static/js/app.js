@@ -79,6 +79,7 @@
   function show(dialog) {
     if (!dialog || dialog.open) return;
     dialog.querySelector(".dialog-notice")?.replaceChildren();
+    dialog.removeAttribute("data-autoshow"); // once: what a person has closed stays closed
     dialog.showModal();
   }
   document.addEventListener("click", (event) => {

@@ -41,6 +41,13 @@
     socket.send(JSON.stringify({ panel: openPanel() }));
   });
 
+  // ---- the answer to a button may be older than what the socket has already brought
+  document.addEventListener("htmx:beforeSwap", (event) => {
+    if (event.detail.target?.id !== "task-header" || event.detail.xhr.status >= 400) return;
+    const theirs = /id="task-header"[^>]*data-seq="(\d+)"/.exec(event.detail.serverResponse);
+    if (theirs && Number(theirs[1]) < Number(event.detail.target.dataset.seq)) event.detail.shouldSwap = false;
+  });
+
   // ---- rows wait while somebody reads further down
   live.addEventListener("htmx:wsAfterMessage", () => {
     if (incoming.childElementCount) atTop() ? showWaiting() : countWaiting();
