@@ -278,6 +278,7 @@ def test_a_program_that_kills_its_runner_is_told_as_killed(sandbox: Any, shell: 
     started = time.monotonic()
     result = shell("kill -9 $PPID; sleep 0.1; exit 0")
     assert result.exit_code == 137
+    assert b"killed with its runner" in result.stderr
     assert time.monotonic() - started < 5
 
 

@@ -184,7 +184,7 @@ class Sandbox(Protocol):
         """Whether `exec` with this key would attach rather than run anew."""
 
     def kill(self, key: str) -> None:
-        """Kill that command's process group, if it runs. Also works while frozen."""
+        """Kill that command's processes, also those it left behind when it ended. Also works while frozen."""
 
     def read(self, path: str, *, limit_bytes: int = 50 * 1024 * 1024) -> bytes:
         """Raises PathRefused, NotAFile, FileTooLarge. Links are followed inside the workspace only."""

@@ -138,7 +138,13 @@ class Confined:
             os.fsencode(path)
         except UnicodeEncodeError:
             raise PathRefused("a path cannot hold half a surrogate pair") from None
-        pending: deque[str] = deque(self._parts(path))
+        pending = deque(self._parts(path))
+        depth = 0
+        for part in pending:
+            # told before any folder is made or missed on the way
+            depth += -1 if part == ".." else 1
+            if depth < 0:
+                raise PathRefused(f"{path} leaves the workspace")
         stack: Handles = []
         parts: Names = []
         name: str | None = None

@@ -36,6 +36,7 @@ _LONGEST_WAIT_S = 0.1
 _LIVENESS_S = 1.0
 _CLAIM_S = 30.0  # from the launch to the runner's claim: an engine under load is slow, a broken image is silent
 _END_S = 2.0  # from the exit to the end marks: the drains only have to be scheduled
+_DIED = b"\n[the command was killed with its runner: by itself, or for want of memory or processes]\n"
 _KEPT_BYTES = 256 * 1024 * 1024  # output of finished commands kept for a second caller
 
 Liveness = Literal["runs", "ended", "gone"]
@@ -103,8 +104,11 @@ class Commands:
 
     def kill(self, key: str) -> None:
         name = _name(key)
-        if self.is_known(key) and small(self.folders.claims, name, "exit") is None:
-            self.machine.kill_command(f"{runner.MARKER}={name}", number(self.folders.claims, name, "group"))
+        if self.is_known(key):
+            # once it has ended, its number may be another's; what it left behind still carries the marker
+            ended = small(self.folders.claims, name, "exit") is not None
+            group = None if ended else number(self.folders.claims, name, "group")
+            self.machine.kill_command(f"{runner.MARKER}={name}", group)
 
     def run(
         self,
@@ -201,6 +205,7 @@ class _Wait:
         about = self._about()
         self.streams = [Stream(w, about["end"].encode(), about["limit"]) for w in ("stdout", "stderr")]
         self.next_look = time.monotonic() + _LIVENESS_S
+        self.runner_died = False
 
     def result(self) -> ExecResult:
         self._wait_for_claim()
@@ -306,6 +311,7 @@ class _Wait:
             return written
         if alive == "gone" or code is None:
             raise SandboxGone("the sandbox went away while the command ran; its outcome is not known")
+        self.runner_died = True
         return code or 137
 
     def _time_out(self, claim: int) -> ExecResult:
@@ -330,6 +336,8 @@ class _Wait:
         timed_out = (self.request / "timed_out").exists()
         trimmed = (self.request / "trimmed").exists()
         out, err = (stream.finish(self.sink) for stream in self.streams)
+        if self.runner_died:
+            err += _DIED
         started = self._launched_at(claim)
         try:
             ended = os.stat("exit", dir_fd=claim, follow_symlinks=False).st_mtime

@@ -206,8 +206,10 @@ class BtrfsStore:
             _btrfs("subvolume", "delete", folder)
         except SandboxError:
             inner = _btrfs("subvolume", "list", "-o", folder).decode(errors="surrogateescape").splitlines()
-            for line in sorted(inner, key=len, reverse=True):
-                _btrfs("subvolume", "delete", self.mount / line.split(" path ", 1)[1])
+            if not inner:
+                raise
+            for line in inner:
+                self._delete_subvolume(self.mount / line.split(" path ", 1)[1])
             _btrfs("subvolume", "delete", folder)
 
 
