@@ -63,8 +63,8 @@ sandbox-image:
 
 test-model:
 	@$(PYTHON) agentdesk/bootstrap.py test
-	$(BIN)/python -m pip install --quiet "xllamacpp>=2026.10"
-	@exec $(BIN)/python -m pytest -m model
+	@$(BIN)/python -m tests.model.weights
+	@exec $(BIN)/python -m pytest -m model -s tests/model
 
 bench-engine:
 	@$(PYTHON) agentdesk/bootstrap.py test
