@@ -22,6 +22,7 @@ REPO = Path(__file__).resolve().parent.parent
 LEAST_PYTHON = (3, 11)
 LOCKS = {"up": "requirements.lock", "test": "requirements-dev.lock", "lint": "requirements-dev.lock"}
 ENGINE_PACKAGES = ["docker.io", "iptables", "debootstrap", "btrfs-progs"]
+COMPOSE_PACKAGES = {"debian": "docker-compose", "ubuntu": "docker-compose-v2"}
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 ENGINE_STARTS_WITHIN_S = 60
 
@@ -42,6 +43,7 @@ def main(arguments: Sequence[str]) -> None:
         provide_engine()
     if purpose == "test":
         provide_browser()
+        provide_compose()
 
 
 def say(words: str) -> None:
@@ -235,6 +237,24 @@ def provide_browser() -> None:
     if may_install() and apt_install(["chromium"], "no Chromium for the browser tests"):
         return
     say("no Chromium: the browser tests will say so and be skipped. Install chromium (apt-get install chromium)")
+
+
+def compose_command() -> list[str]:
+    """`docker compose` or its older form; empty when there is neither. The tests check compose.yaml by it."""
+    for command in (["docker", "compose"], ["docker-compose"]):
+        if shutil.which(command[0]):
+            asked = subprocess.run([*command, "version"], capture_output=True, stdin=subprocess.DEVNULL)
+            if asked.returncode == 0:
+                return command
+    return []
+
+
+def provide_compose() -> None:
+    if compose_command():
+        return
+    if may_install() and apt_install([COMPOSE_PACKAGES[distribution()]], "no Docker Compose"):
+        return
+    say("no Docker Compose: the test of compose/compose.yaml will say so and be skipped. Install its plugin")
 
 
 if __name__ == "__main__":

@@ -40,6 +40,7 @@ class Postgres:
     def start(self) -> None:
         """Make the cluster if there is none, start it, and return when it really answers a query."""
         self.child.clear_stale()
+        self._let_in()
         self._initialise()
         self._clear_stale_files()
         self.child.start()
@@ -47,6 +48,13 @@ class Postgres:
 
     def stop(self, limit_s: float = 20.0) -> bool:
         return self.child.stop(limit_s)
+
+    def _let_in(self) -> None:
+        """Another user than the home's owner may reach its own folder and the sockets', and read neither list."""
+        if self._user is not None:
+            for folder, mode in ((self.data.parent, 0o710), (self._run, 0o730)):
+                os.chown(folder, -1, self._user)
+                folder.chmod(mode)
 
     def _initialise(self) -> None:
         version = self.data / "PG_VERSION"
@@ -74,12 +82,15 @@ class Postgres:
             ],
             capture_output=True,
             text=True,
+            cwd="/",
             user=self._user,
             group=self._user,
             extra_groups=None if self._user is None else [],
         )
         if made.returncode:
             why = " | ".join(made.stderr.strip().splitlines()[-2:])
+            if self._user is not None and "ermission denied" in made.stderr:
+                why += f" (it runs as user {self._user}, who must be able to reach {self.data.parent})"
             raise StartError(f"Postgres could not make its data folder: {why}. Repair that, {INSTEAD}.")
         draft.rename(self.data)
 
@@ -111,6 +122,7 @@ class Postgres:
             [*self._prefix, str(self._bin / "postgres"), "-D", str(self.data), *options],
             run=self._run,
             log=log,
+            cwd=Path("/"),
             stop_signal=signal.SIGINT,  # "fast": open transactions are rolled back, then a clean end
             death_signal=signal.SIGINT,
             user=self._user,
