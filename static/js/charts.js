@@ -5,11 +5,14 @@
   let plotly = null;
   function library(address) {
     plotly ||= new Promise((resolve, reject) => {
+      // Plotly bundles a map library that writes its styles into the page unless this id is taken; no map here
+      const taken = document.createElement("meta");
+      taken.id = "9f215cf04c5486422605d13261cb87401f4e7763b6296af81e98efbc0130da53";
       const script = document.createElement("script");
       script.src = address;
       script.onload = () => resolve(window.Plotly);
       script.onerror = reject;
-      document.head.append(script);
+      document.head.append(taken, script);
     });
     return plotly;
   }

@@ -95,9 +95,16 @@
     trace.append(more);
     window.htmx.process(trace.lastElementChild);
   }
+  // ---- the list is loaded anew; rows that came by the socket meanwhile stay on top of it
+  let newer = [];
+  document.addEventListener("htmx:beforeSwap", (event) => {
+    if (event.detail.target === trace) newer = [...trace.querySelectorAll(":scope > .event")];
+  });
   document.addEventListener("htmx:afterSwap", (event) => {
     if (event.target !== trace) return;
-    // the list was loaded anew
+    const top = Number(trace.querySelector(":scope > .event")?.dataset.seq || 0);
+    trace.prepend(...newer.filter((row) => Number(row.dataset.seq) > top));
+    newer = [];
     document.getElementById("trace-behind").replaceChildren();
     document.getElementById("trace-behind").hidden = true;
   });

@@ -117,3 +117,15 @@ def test_the_list_marks_what_a_rollback_left_behind(desk: Desk, signed_in: Any) 
     after = Checkpoint.objects.filter(task=task, branch__number=1, step_number__gt=2)
     assert sorted(left) == sorted(f"#{each.seq}" for each in after)
     assert "back" in seen.text(".branch-list")
+
+
+def test_another_checkpoint_can_be_picked_in_the_dialog(desk: Desk, signed_in: Any) -> None:
+    task = finished_task(desk)
+    client = signed_in(desk.operator)
+    target = checkpoint_after(task, 3)
+    response = client.get(f"/tasks/{task.pk}/rollback/", {"to": target.seq, "reason": "so far"}, follow=True, **HX)
+    seen = page(response)
+    assert seen.one("form")["hx-post"] == address(target)
+    assert seen.one("#rollback-reason")["value"] == "so far"
+    assert len(seen.all("#rollback-to option")) == Checkpoint.objects.filter(task=task).count()
+    assert client.get(f"/tasks/{task.pk}/rollback/?to=x", **HX).status_code == 404

@@ -17,7 +17,7 @@ SCENARIO = """
       - text: I begin with a file.
         calls: [{name: write_file, arguments: {path: hello.txt, content: "one\\n"}}]
       - calls: [{name: edit_file, arguments: {path: hello.txt, old: one, new: two}}]
-      - calls: [{name: shell, arguments: {command: "mkdir data; head -c 64 /dev/urandom > data/noise.bin; seq 1 2000"}}]
+      - calls: [{name: shell, arguments: {command: "mkdir data; head -c 64 /dev/zero > data/noise.bin; seq 1 2000"}}]
       - calls: [{name: wrte_file, arguments: {path: x}}]
       - calls: [{name: note, arguments: {section: plan, text: "first, second"}}]
       - text: All done.

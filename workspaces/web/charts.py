@@ -39,7 +39,7 @@ def usage_figure(rows: Sequence[StepUsage]) -> dict[str, Any]:
         "data": traces,
         "layout": {
             "barmode": "stack",
-            "margin": {"l": 44, "r": 48, "t": 8, "b": 36},
+            "margin": {"l": 52, "r": 60, "t": 8, "b": 40},
             "height": 240,
             "showlegend": True,
             "legend": {"orientation": "h", "y": 1.15, "x": 0},

@@ -46,8 +46,7 @@ def panel_context(task: Task, panel: str, can_operate: bool) -> dict[str, Any]:
         line = current_line(task)
         listed = list(checkpoints_of(task)[: LISTED + 1])
         found["checkpoints"] = [
-            {"checkpoint": each, "abandoned": not line.holds(each.branch.number, each.seq)}
-            for each in listed[:LISTED]
+            {"checkpoint": each, "abandoned": not line.holds(each.branch.number, each.seq)} for each in listed[:LISTED]
         ]
         found["more_checkpoints"] = len(listed) > LISTED
         found["branches"] = list(task.branches.select_related("created_by", "parent").order_by("-number"))

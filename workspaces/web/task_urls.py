@@ -19,6 +19,7 @@ urlpatterns = [
     path("trace/", traces.index, name="task-trace"),
     path("calls/<int:call_id>/", traces.call, name="task-call"),
     path("replies/<int:reply_id>/", traces.reply, name="task-reply"),
+    path("rollback/", checkpoints.choose, name="task-rollback-choose"),
     path("checkpoints/<int:seq>/rollback/", checkpoints.rollback, name="task-rollback"),
     path("checkpoints/<int:seq>/fork/", checkpoints.fork, name="task-fork"),
     path("diff/", files.diff, name="task-diff"),

@@ -9,6 +9,7 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
+from decimal import Decimal, InvalidOperation
 from typing import Any
 
 from workspaces.domain.events import EventKind
@@ -72,6 +73,7 @@ _CLASS_TONES = {
     "truncated": "amber",
 }
 _VERDICT_TONES = {"allow": "grey", "correct": "amber", "hold": "amber", "replay": "violet"}
+_QUIET = frozenset({K.CONTEXT_BUILT.value, K.MODEL_CALLED.value, K.CALL_STARTED.value, K.TASK_QUEUED.value})
 _WITHOUT_FACT = frozenset({"model_call", "tool_call", "escalation", "ranges", "text", "name", "reason", "message"})
 _REASON_KEYS = ("reason", "message", "why", "what", "problem")
 
@@ -111,6 +113,7 @@ class Row:
     facts: list[tuple[str, str]] = field(default_factory=list)
     text: str = ""
     clipped: bool = False
+    quiet: bool = False  # it went as it should and says little
     diff: list[DiffLine] = field(default_factory=list)
 
 
@@ -134,6 +137,8 @@ def row_of(event: Event, line: CurrentLine) -> Row:
             tone = "amber"
         case K.MESSAGE_ADDED.value:
             words = f"message from the {data.get('role') or 'operator'}"
+    if data.get("cost_usd") is not None:
+        data["cost_usd"] = _money(data["cost_usd"])
     inner = data.get("data") if isinstance(data.get("data"), dict) else {}
     diff = diff_lines(str(inner.get("diff") or "")) if isinstance(inner, dict) else []
     return Row(
@@ -155,6 +160,7 @@ def row_of(event: Event, line: CurrentLine) -> Row:
         facts=_facts(data) if template == PLAIN else _call_facts(inner),
         text=_without_diff(text) if diff else text,
         clipped=text.endswith("…"),
+        quiet=event.kind in _QUIET or (event.kind == K.CALL_JUDGED.value and data.get("verdict") == "allow"),
         diff=diff,
     )
 
@@ -162,7 +168,7 @@ def row_of(event: Event, line: CurrentLine) -> Row:
 def _facts(data: dict[str, Any]) -> list[tuple[str, str]]:
     """Small values by their names, for the kinds that need no page of their own."""
     return [
-        (key.replace("_", " "), _brief(value))
+        _named(key, value)
         for key, value in data.items()
         if key not in _WITHOUT_FACT and key not in _REASON_KEYS and value not in (None, "", [], {})
     ]
@@ -172,7 +178,25 @@ def _call_facts(inner: Any) -> list[tuple[str, str]]:
     wanted = ("path", "exit_code", "bytes", "lines", "output_file", "replaced", "section")
     if not isinstance(inner, dict):
         return []
-    return [(key.replace("_", " "), _brief(inner[key])) for key in wanted if inner.get(key) not in (None, "")]
+    return [_named(key, inner[key]) for key in wanted if inner.get(key) not in (None, "")]
+
+
+def _named(key: str, value: Any) -> tuple[str, str]:
+    """A value with its unit, as its key names it: `_s` is seconds, a snapshot's ref is cut to tell it apart."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        if key.endswith("_s"):
+            return key.removesuffix("_s").replace("_", " "), f"{value:.2f} s"
+        return key.replace("_", " "), f"{value:,}"
+    if key == "until":
+        return key, f"{str(value)[:16].replace('T', ' ')} UTC"
+    return key.replace("_", " "), str(value)[:8] if key == "snapshot" else _brief(value)
+
+
+def _money(value: Any) -> Decimal | None:
+    try:
+        return Decimal(str(value))
+    except InvalidOperation:
+        return None
 
 
 def _brief(value: Any) -> str:

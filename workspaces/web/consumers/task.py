@@ -17,6 +17,7 @@ from channels.db import database_sync_to_async
 from channels.generic.websocket import AsyncWebsocketConsumer
 from django.template.loader import render_to_string
 
+from workspaces.domain.events import EventKind
 from workspaces.models import Event, Task, User
 from workspaces.queries.access import may_operate, visible_tasks
 from workspaces.queries.escalations import cards_of_tasks
@@ -192,6 +193,8 @@ class TaskConsumer(AsyncWebsocketConsumer):
             "seq": self.seq,
             "rows": rows_of(chosen, current_line(task)) if chosen and self.with_rows else [],
             "behind": max(0, behind) if self.with_rows else 0,
+            # the rows that the page has do not say yet that they were left behind
+            "turned": self.with_rows and any(event.kind == EventKind.TASK_ROLLED_BACK.value for event in events),
             "wanted": wanted,
             "can_operate": operate,
         }
@@ -208,9 +211,7 @@ class TaskConsumer(AsyncWebsocketConsumer):
         """New questions are added, closed ones marked; a card in which somebody types is left alone."""
         cards = cards_of_tasks(self.user, [task.pk])
         closed = [card for card in cards if not card.is_open and card.escalation.pk in self.shown_escalations]
-        parts: list[str] = [
-            render_to_string("escalations/_card.html", {"card": card, "oob": True}) for card in closed
-        ]
+        parts: list[str] = [render_to_string("escalations/_card.html", {"card": card, "oob": True}) for card in closed]
         still_open = [card for card in cards if card.is_open]
         new = [card for card in still_open if card.escalation.pk not in self.shown_escalations]
         if new:

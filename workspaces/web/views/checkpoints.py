@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import urlencode
 
-from django.http import HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
+from django.views.decorators.http import require_safe
 
 from workspaces.actions import rollbacks
 from workspaces.actions.errors import Refused
@@ -14,12 +16,13 @@ from workspaces.domain.roles import Role
 from workspaces.engine.boxes import driver_for
 from workspaces.models import Checkpoint, Task
 from workspaces.queries.access import may_operate
-from workspaces.queries.checkpoints import RollbackPreview, rollback_preview
+from workspaces.queries.checkpoints import LISTED, RollbackPreview, checkpoints_of, rollback_preview
 from workspaces.sandboxes.base import FileChange, SandboxError
 
 from ..access import require_role, signed_in, task_or_404, user_of
 from ..errors import is_htmx, problem
 from ..task_parts import head_context
+from ..trace_rows import number_or_none
 
 FILES_NAMED = 200
 
@@ -34,9 +37,20 @@ def _checkpoint(request: HttpRequest, task_id: int, seq: int) -> Checkpoint:
 
 
 @signed_in
+@require_safe
+def choose(request: HttpRequest, task_id: int) -> HttpResponse:
+    """Another checkpoint was picked in the dialog: that one's, with the reason as far as it was typed."""
+    seq = number_or_none(request.GET.get("to"))
+    if seq is None:
+        raise Http404
+    query = urlencode({"reason": request.GET.get("reason", "")})
+    return redirect(f"{reverse('task-rollback', args=[task_id, seq])}?{query}")
+
+
+@signed_in
 def rollback(request: HttpRequest, task_id: int, seq: int) -> HttpResponse:
     checkpoint = _checkpoint(request, task_id, seq)
-    typed = {"reason": request.POST.get("reason", "")}
+    typed = {"reason": request.POST.get("reason") or request.GET.get("reason", "")}
     if request.method == "POST":
         try:
             rollbacks.roll_back(checkpoint.pk, reason=typed["reason"], actor=user_of(request))
@@ -58,6 +72,7 @@ def _rollback_dialog(
     preview = rollback_preview(checkpoint)
     changes, trouble = _files_undone(preview)
     context = {"preview": preview, "changes": changes, "trouble": trouble, "files_named": FILES_NAMED}
+    context["saved"] = list(checkpoints_of(checkpoint.task)[:LISTED])
     return _dialog(request, "checkpoints/_rollback.html", checkpoint, context | typed, refused)
 
 

@@ -90,9 +90,8 @@ def view(request: HttpRequest, task_id: int) -> HttpResponse:
     context: dict[str, Any] = {"task": task, "at": checkpoint.seq if checkpoint else "", "path": clean_text(path)}
     try:
         raw = _read(task, checkpoint, path, SHOWN_BYTES)
-        text = decode_output(raw)
-        binary = text == binary_note(raw)
-        context |= {"text": "" if binary else text, "binary": binary, "size": len(raw)}
+        text = _text_of(raw)
+        context |= {"text": text or "", "binary": text is None, "size": len(raw)}
     except FileTooLarge as error:
         context["trouble"] = f"{error}. Download it instead."
     except NOT_THERE as error:
@@ -191,5 +190,11 @@ def _text_at(task: Task, checkpoint: Checkpoint, path: str) -> str | _Unshown:
         return _Unshown(f"Too large to compare here: {error}.")
     except SandboxError as error:
         return _Unshown(str(error))
+    text = _text_of(raw)
+    return _Unshown("A binary file: its bytes differ.") if text is None else text
+
+
+def _text_of(raw: bytes) -> str | None:
+    """None: binary, by what decode_output says or (as git does) a NUL byte near the beginning."""
     text = decode_output(raw)
-    return _Unshown("A binary file: its bytes differ.") if text == binary_note(raw) else text
+    return None if b"\0" in raw[:8192] or text == binary_note(raw) else text
