@@ -38,6 +38,7 @@ from workspaces.tools.intake.base import (
 )
 
 MAX_URL_CHARS = 2_000
+MAX_SUBMODULES = 200
 POLL_S = 0.1
 MEASURE_S = 0.5
 _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?\.?")
@@ -122,11 +123,21 @@ def clone(
         home, tree = staged.folder / "home", staged.folder / "tree"
         home.mkdir()
         options = ["--template=", "--no-recurse-submodules", "--single-branch", "--no-tags", "--no-hardlinks"]
-        options += ["--quiet", *([f"--depth={depth}"] if depth > 0 else []), *([f"--branch={ref}"] if ref else [])]
+        shallow = [f"--depth={depth}"] if depth > 0 else []
+        options += ["--quiet", "--config=core.symlinks=false", *([f"--branch={ref}"] if ref else [])]
         config = [*_config(source, follow=allow_private), *pins]
-        _run(["git", *config, "clone", *options, "--", source.url, str(tree)], source, staged, home)
+        try:
+            _run(["git", *config, "clone", *options, *shallow, "--", source.url, str(tree)], source, staged, home)
+        except IntakeError as error:
+            if not shallow or "shallow" not in str(error):
+                raise
+            # a server of plain files knows whole histories only
+            _run(["git", *config, "clone", *options, "--", source.url, str(tree)], source, staged, home)
         modes = _run(["git", *config, "-C", str(tree), "ls-files", "-s", "-z"], source, staged, home)
-        _tell_what_is_no_file(modes, staged)
+        if absent := _tell_what_is_no_file(modes, staged):
+            # else git, in the sandbox, would take a submodule that did not come for a deleted one
+            hide = ["update-index", "--skip-worktree", "--", *absent[:MAX_SUBMODULES]]
+            _run(["git", *config, "-C", str(tree), *hide], source, staged, home)
         _stage_tree(tree, staged)
         return staged.deliver(sandbox, into, source.url)
 
@@ -310,15 +321,19 @@ def _failure(stderr: bytes, code: int, source: Source) -> str:
         advice = "It asks for a password: only public repositories can be cloned here. Attach an archive instead."
     elif "Remote branch" in words:
         advice = "Check the name of the branch or tag."
-    elif re.search(r"out of memory|mmap failed|unable to create thread|File too large", words):
-        advice = "It is too large to be cloned here. Attach an archive of a part of it."
+    elif re.search(r"out of memory|mmap failed|unable to create thread|File too large|index-pack", words):
+        advice = "It is too large to be cloned here, or the connection broke. Attach an archive of a part of it."
     elif re.search(r"resolve|connect|timed out|Operation too slow", words):
         advice = "The host does not answer. Try again later, or attach an archive."
     return f"{source.url} could not be cloned: {said}. {advice}"
 
 
-def _tell_what_is_no_file(listed: bytes, staged: Staging) -> None:
-    """Links came as files that hold their target, submodules not at all: both are told. `git ls-files -s -z`."""
+def _tell_what_is_no_file(listed: bytes, staged: Staging) -> list[str]:
+    """Links came as files that hold their target, submodules not at all: both are told. The submodules.
+
+    `listed`: what `git ls-files -s -z` says.
+    """
+    absent = []
     for line in listed.split(b"\x00"):
         mode, _, rest = line.partition(b" ")
         path = rest.partition(b"\t")[2].decode("utf-8", "surrogateescape")
@@ -326,6 +341,8 @@ def _tell_what_is_no_file(listed: bytes, staged: Staging) -> None:
             staged.tell(plain_name(path), "a link: it came as a file that holds the link's target")
         elif mode == b"160000":
             staged.tell(plain_name(path), "left out: a submodule")
+            absent.append(path)
+    return absent
 
 
 def _stage_tree(tree: Path, staged: Staging) -> None:
