@@ -12,6 +12,7 @@ from workspaces.actions import schedule
 from workspaces.actions.escalations import answer_escalation
 from workspaces.domain.escalations import Decision
 from workspaces.domain.states import TaskStatus
+from workspaces.engine import boxes
 from workspaces.engine.boxes import sandbox_for
 from workspaces.models import Escalation, ModelCall, Task, ToolCall
 
@@ -147,3 +148,25 @@ def test_a_failure_of_agentdesk_itself_asks_a_person(monkeypatch: pytest.MonkeyP
     answer_escalation(question.pk, decision=Decision.CONTINUE, actor=task.created_by)
     assert work(task).status == TaskStatus.SUCCEEDED
     assert events(task, "task.succeeded")
+
+
+@pytest.mark.docker
+def test_an_engine_that_is_away_makes_the_task_wait_then_asks_a_person(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DOCKER_HOST", "unix:///nowhere/docker.sock")
+    monkeypatch.setattr(boxes, "_drivers", {})
+    task = scripted_task(
+        f"replies: [{{calls: [{{name: shell, arguments: {{command: ls}}}}]}}, {{calls: [{FINISH}]}}]", driver="docker"
+    )
+    task = work(task)
+    assert (task.status, task.waiting_for) == (TaskStatus.WAITING, "timer")
+    assert "does not start" in task.waiting_reason
+    for _ in range(5):
+        Task.objects.filter(pk=task.pk).update(waiting_until=timezone.now())
+        schedule.end_waits()
+        task = work(task)
+    question = Escalation.objects.get(task=task, status="open")
+    assert question.kind == "sandbox"
+    assert ToolCall.objects.filter(task=task, attempt__gt=0).count() == 0
+    monkeypatch.undo()
+    answer_escalation(question.pk, decision=Decision.CONTINUE, actor=task.created_by)
+    assert work(task).status == TaskStatus.SUCCEEDED

@@ -86,11 +86,11 @@ class Actor:
         steps.wait_for_answers(self.run.task.pk, self.run.fence, self.step, snapshot=snapshot, fresh=fresh, asked=asked)
 
     def _run_one(self, call: ToolCall) -> None:
-        effect = Effect(call.effect)
+        if _needs_sandbox(self.run.tools[call.name]):
+            self.disk.awake()  # before the intent: a sandbox that does not start leaves no call in doubt
         before: Snapshot | None = None
-        if effect.touches_disk:
+        if Effect(call.effect).touches_disk:
             before, _ = self.disk.saved()
-        if effect.touches_disk:
             self.disk.changed()
         try:
             call_actions.start_call(self.run.task.pk, self.run.fence, call, key=call_key(call), snapshot_before=before)

@@ -26,12 +26,14 @@ from workspaces.engine.keeper import Keeper, Orders
 from workspaces.engine.run import Ended, Run
 from workspaces.engine.think import think
 from workspaces.models import Step, Task
-from workspaces.sandboxes.base import SandboxError
+from workspaces.queries.history import waits_since_checkpoint
+from workspaces.sandboxes.base import SandboxError, SandboxUnavailable
 
 logger = logging.getLogger(__name__)
 
 WORKER = f"{socket.gethostname()}:{os.getpid()}"
-WORKSPACE_RECHECK_S = 60.0
+WORKSPACE_RECHECK_S = 600.0  # whoever frees it wakes the next one; this is for what nobody foresaw
+SANDBOX_WAITS = 5  # 5, 10, 20, 40, 80 s
 
 _keepers: dict[int, Keeper] = {}
 
@@ -54,12 +56,28 @@ def advance(task_id: int) -> None:
         except FenceLost as lost:
             logger.info("%s", lost)
             return
+        except SandboxUnavailable as error:
+            _try_again_later(claim, error)
         except SandboxError as error:
             _ask(claim, EscalationKind.SANDBOX, f"{error} {error.hint}".strip())
         except Exception as error:
             logger.exception("task %s", task_id)
             _ask(claim, EscalationKind.INTERNAL, f"agentdesk failed: {type(error).__name__}: {error}")
     leases.release(task_id, claim.fence)
+
+
+def _try_again_later(claim: leases.Claim, error: SandboxUnavailable) -> None:
+    """An engine that restarts is back in a while; one that stays away is a person's matter."""
+    waits = waits_since_checkpoint(claim.task_id)
+    if waits >= SANDBOX_WAITS:
+        _ask(claim, EscalationKind.SANDBOX, f"{error} {error.hint}".strip())
+        return
+    try:
+        steps.wait_until(
+            claim.task_id, claim.fence, WaitingFor.TIMER, f"the sandbox does not start: {error}", 5.0 * 2**waits
+        )
+    except FenceLost as lost:
+        logger.info("%s", lost)
 
 
 def _ask(claim: leases.Claim, kind: EscalationKind, question: str) -> None:

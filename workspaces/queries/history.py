@@ -8,8 +8,9 @@ from django.db.models import Q, QuerySet
 
 from workspaces.domain.context import Line
 from workspaces.domain.effects import effect_key
-from workspaces.domain.states import Verdict
-from workspaces.models import Branch, Checkpoint, LedgerEntry, Message, Task, ToolCall
+from workspaces.domain.events import EventKind
+from workspaces.domain.states import Verdict, WaitingFor
+from workspaces.models import Branch, Checkpoint, Event, LedgerEntry, Message, Task, ToolCall
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,3 +103,11 @@ def latest_checkpoint(task: Task) -> Checkpoint | None:
     """The newest on the task's current branch."""
     own = Checkpoint.objects.filter(task=task, branch_id=task.current_branch_id)
     return own.select_related("snapshot").order_by("-seq").first()
+
+
+def waits_since_checkpoint(task_id: int) -> int:
+    """How often in a row the task has waited for time without coming further."""
+    newest = Checkpoint.objects.filter(task_id=task_id).order_by("-seq").values_list("seq", flat=True).first() or 0
+    return Event.objects.filter(
+        task_id=task_id, seq__gt=newest, kind=EventKind.TASK_WAITING.value, data__waiting_for=WaitingFor.TIMER.value
+    ).count()
