@@ -18,6 +18,8 @@ from workspaces.tools.paths import relative
 MAX_EDITED_BYTES = 10 * 1024 * 1024
 MAX_COMPARED_LINES = 20_000
 EVIDENCE_LINES = 12
+SHOWN_PLACES = 3
+LIKE = 0.5  # of 1: below, a line is not worth showing
 LINE_CHARS = 300
 
 
@@ -105,14 +107,15 @@ def nearest_lines(text: str, old: str) -> tuple[list[int], str]:
             return [start + 1], f"It differs only in spaces or indentation; the file has:\n{shown}"
     key = max(range(len(wanted)), key=lambda index: len(bare_wanted[index]))  # the line that says most
     likeness = difflib.SequenceMatcher(None, b=bare_wanted[key], autojunk=False)
-    scored: list[tuple[float, int]] = []
+    best: list[tuple[float, int]] = []
     for index, line in enumerate(bare):
+        # the quick ratios are upper bounds: only a line that can be among the best three is really compared
+        floor = best[-1][0] if len(best) == SHOWN_PLACES else LIKE
         likeness.set_seq1(line)
-        if likeness.real_quick_ratio() > 0.5 and likeness.quick_ratio() > 0.5:
+        if likeness.real_quick_ratio() > floor and likeness.quick_ratio() > floor:
             ratio = likeness.ratio()
-            if ratio > 0.5:
-                scored.append((ratio, index))
-    best = sorted(scored, key=lambda pair: (-pair[0], pair[1]))[:3]
+            if ratio > floor:
+                best = sorted([*best, (ratio, index)], key=lambda pair: (-pair[0], pair[1]))[:SHOWN_PLACES]
     if not best:
         return [], "No line is like it. Read the file again: it may have changed, or it is another file."
     start = max(0, best[0][1] - key)
