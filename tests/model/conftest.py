@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
 from typing import Any
 
 import pytest
@@ -24,24 +23,21 @@ def product() -> Iterator[Product]:
         yield running
 
 
-@pytest.fixture
-def local_model() -> Callable[..., AbstractContextManager[LocalModel]]:
-    """`with local_model(plain=…) as model`."""
-
-    def start(*, plain: bool) -> LocalModel:
-        try:
-            return LocalModel(plain=plain)
-        except NotReady as missing:
-            pytest.fail(str(missing))
-
-    return start
+@pytest.fixture(scope="package")
+def model(request: pytest.FixtureRequest) -> Iterator[LocalModel]:
+    """One server for all tests of a form of calls: it keeps the prompt that it has read. `param`: calls in the text?"""
+    try:
+        with LocalModel(plain=request.param) as running:
+            yield running
+    except NotReady as missing:
+        pytest.fail(str(missing))
 
 
 @pytest.fixture
-def give_task(product: Product) -> Callable[..., dict[str, Any]]:
+def give_task(product: Product, model: LocalModel) -> Callable[..., dict[str, Any]]:
     """A new task for the model in a new workspace; see prepare.py."""
 
-    def give(model: LocalModel, *, hold: bool = False, temperature: float = 0.0, seed: int = 1) -> dict[str, Any]:
+    def give(*, hold: bool = False, temperature: float = 0.0, seed: int = 1) -> dict[str, Any]:
         order = {"base_url": model.base_url, "model": model.model, "driver": product.driver, "hold": hold}
         order |= {"temperature": temperature, "seed": seed}
         done = subprocess.run(

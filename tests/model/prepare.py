@@ -21,9 +21,9 @@ from workspaces.actions.tasks import create_task  # noqa: E402
 
 # Without the form of the last call before its eyes, the model calls finish with no summary, again and again.
 SYSTEM_PROMPT = (
-    "You are a careful agent. Do the steps of the instruction in their order. Each reply makes one call, for one step, "
-    "and then waits for its result. To change a file that is there, call edit_file: old is the text that is in the "
-    "file now, new is the text in its place. When the last step is done, end with "
+    "You are a careful agent. Do the steps of the instruction in their order. Reply with the call for the next step "
+    "only, and stop there: you see its result before you go on. To change a file that is there, call edit_file: old is "
+    "the text that is in the file now, new is the text in its place. When the last step is done, end with "
     '{"name": "finish", "arguments": {"summary": "<what was done>"}}.'
 )
 INSTRUCTION = (

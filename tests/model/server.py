@@ -38,6 +38,7 @@ class LocalModel:
     """
 
     def __init__(self, *, plain: bool = True, port: int = 0, threads: int = 2) -> None:
+        self.plain = plain
         self.gguf = weights_path()
         self.model = self.gguf.stem
         self.base_url = ""
