@@ -176,3 +176,12 @@ def test_ten_thousand_events_open_in_under_a_second_with_few_queries(desk: Desk,
         started = time.perf_counter()
         assert client.get(f"/tasks/{task.pk}/trace/?{query}", **HX).status_code == 200
         assert time.perf_counter() - started < 1.0
+
+
+def test_what_a_pause_froze_is_not_said_to_run(desk: Desk, signed_in: Any) -> None:
+    task = finished_task(desk)
+    task.tool_calls.filter(name="shell").update(status="running")
+    client = signed_in(desk.viewer)
+    assert "shell is running" in page(client.get(f"/tasks/{task.pk}/")).text("#latest")
+    Task.objects.filter(pk=task.pk).update(status="paused")
+    assert "shell is frozen where it stood" in page(client.get(f"/tasks/{task.pk}/")).text("#latest")

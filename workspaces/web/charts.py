@@ -39,10 +39,10 @@ def usage_figure(rows: Sequence[StepUsage]) -> dict[str, Any]:
         "data": traces,
         "layout": {
             "barmode": "stack",
-            "margin": {"l": 52, "r": 60, "t": 8, "b": 40},
-            "height": 240,
+            "margin": {"l": 52, "r": 60, "t": 48, "b": 40},
+            "height": 270,
             "showlegend": True,
-            "legend": {"orientation": "h", "y": 1.15, "x": 0},
+            "legend": {"orientation": "h", "y": 1.03, "yanchor": "bottom", "x": 0},
             "xaxis": {"title": {"text": "model reply"}, "rangemode": "tozero", "tickformat": "d"},
             "yaxis": {"title": {"text": "tokens"}, "rangemode": "tozero"},
             "yaxis2": {

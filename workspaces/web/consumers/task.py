@@ -18,6 +18,7 @@ from channels.generic.websocket import AsyncWebsocketConsumer
 from django.template.loader import render_to_string
 
 from workspaces.domain.events import EventKind
+from workspaces.domain.states import TaskStatus
 from workspaces.models import Event, Task, User
 from workspaces.queries.access import may_operate, visible_tasks
 from workspaces.queries.escalations import cards_of_tasks
@@ -55,6 +56,7 @@ class TaskConsumer(AsyncWebsocketConsumer):
         self.texts: dict[tuple[str, int], str] = {}
         self.fresh = True  # nothing was sent since the hello
         self.more = False  # rows are left to send
+        self.frozen = False  # what runs was halted by a pause
         self.checked_at = time.monotonic()
         self.woken = asyncio.Event()
         await self.channel_layer.group_add(self.group, self.channel_name)
@@ -170,6 +172,7 @@ class TaskConsumer(AsyncWebsocketConsumer):
             self.seq = events[-1].seq
             behind = 0
             self.more = task.last_seq > self.seq
+        self.frozen = task.status == TaskStatus.PAUSED.value
         self.running = {(each.what, each.pk): each for each in running_now(task)}
         self.texts = {key: text for key, text in self.texts.items() if key in self.running}
         parts = [self._rows(task, events, behind, operate), self._latest()]
@@ -205,7 +208,7 @@ class TaskConsumer(AsyncWebsocketConsumer):
             {"what": each.what, "name": each.name, "text": self.texts.get(key, "")}
             for key, each in self.running.items()
         ]
-        return render_to_string("tasks/_latest.html", {"running": running, "oob": True})
+        return render_to_string("tasks/_latest.html", {"running": running, "frozen": self.frozen, "oob": True})
 
     def _escalations(self, task: Task) -> list[str]:
         """New questions are added, closed ones marked; a card in which somebody types is left alone."""

@@ -9,7 +9,7 @@ from django.views.decorators.http import require_safe
 from workspaces.actions import tasks as actions
 from workspaces.actions.errors import Refused
 from workspaces.domain.roles import Role
-from workspaces.domain.states import PauseMode
+from workspaces.domain.states import PauseMode, TaskStatus
 from workspaces.models import Task
 from workspaces.queries.access import may_operate
 from workspaces.queries.escalations import cards_of_tasks
@@ -36,6 +36,7 @@ def show(request: HttpRequest, task_id: int) -> HttpResponse:
     context |= {
         "cards": [card for card in cards_of_tasks(request.user, [task.pk]) if card.is_open],
         "running": running_now(task),
+        "frozen": task.status == TaskStatus.PAUSED.value,
         "before": before,
         "groups": list(KindGroup),
         "all_branches": list(task.branches.order_by("number").values_list("number", flat=True)),
