@@ -24,6 +24,7 @@ LOCKS = {"up": "requirements.lock", "test": "requirements-dev.lock", "lint": "re
 ENGINE_PACKAGES = ["docker.io", "iptables", "debootstrap", "btrfs-progs"]
 COMPOSE_PACKAGES = {"debian": "docker-compose", "ubuntu": "docker-compose-v2"}
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+ENGINE_SOCKET = "unix:///var/run/docker.sock"
 ENGINE_STARTS_WITHIN_S = 60
 
 
@@ -170,13 +171,17 @@ def log_file(name: str) -> Path:
 
 def engine_answers(address: str = "") -> bool:
     """Asks the Docker engine's own address for a ping. Only sockets and plain TCP: TLS is left to the product."""
-    address = address or os.environ.get("DOCKER_HOST", "") or "unix:///var/run/docker.sock"
+    address = address or os.environ.get("DOCKER_HOST", "") or ENGINE_SOCKET
     kind, _, place = address.partition("://")
     try:
         if kind == "unix":
             link = socket.socket(socket.AF_UNIX)
-            link.settimeout(5)
-            link.connect(place)
+            try:
+                link.settimeout(5)
+                link.connect(place)
+            except OSError:
+                link.close()
+                return False
         elif kind in ("tcp", "http"):
             host, _, port = place.rstrip("/").rpartition(":")
             link = socket.create_connection((host.strip("[]"), int(port)), timeout=5)

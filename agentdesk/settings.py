@@ -20,11 +20,13 @@ DEBUG = flag("AGENTDESK_DEBUG")
 HTTPS = flag("AGENTDESK_HTTPS")  # served to browsers over https, by a proxy in front
 
 # An unwritable home is reported by a check (workspaces.E002), which must be able to run.
+KEYS_PROBLEM = ""
 try:
     SECRET_KEY = environment.secret_key(AGENTDESK_HOME)
     FIELD_ENCRYPTION_KEYS = environment.field_keys(AGENTDESK_HOME)
-except OSError:
-    SECRET_KEY = ""
+except OSError as error:
+    KEYS_PROBLEM = str(error)
+    SECRET_KEY = ""  # nothing can be signed: no page is served like this
     FIELD_ENCRYPTION_KEYS = []
 
 ALLOWED_HOSTS = words("AGENTDESK_ALLOWED_HOSTS", "localhost,127.0.0.1,[::1]")

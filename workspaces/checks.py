@@ -15,8 +15,10 @@ SECRET_KEY_MIN = 50
 
 @register(Tags.security)
 def keys(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+    if settings.KEYS_PROBLEM:
+        return []  # said by the check of the home
     found: list[CheckMessage] = []
-    if 0 < len(settings.SECRET_KEY) < SECRET_KEY_MIN:
+    if len(settings.SECRET_KEY) < SECRET_KEY_MIN:
         found.append(
             Error(
                 f"The secret key has {len(settings.SECRET_KEY)} characters.",
@@ -25,7 +27,7 @@ def keys(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
                 id="workspaces.E001",
             )
         )
-    if not _all_fernet(settings.FIELD_ENCRYPTION_KEYS) and settings.SECRET_KEY:
+    if not _all_fernet(settings.FIELD_ENCRYPTION_KEYS):
         found.append(
             Error(
                 "A key for secrets at rest is not a Fernet key.",
@@ -40,10 +42,11 @@ def keys(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
 def home(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     place = settings.AGENTDESK_HOME
     nearest = next(folder for folder in (place, *place.parents) if folder.exists())
-    if not os.access(nearest, os.W_OK | os.X_OK) or not nearest.is_dir() or not settings.SECRET_KEY:
+    why = settings.KEYS_PROBLEM or ("" if os.access(nearest, os.W_OK | os.X_OK) else "permission denied")
+    if why:
         return [
             Error(
-                f"AGENTDESK_HOME ({place}) cannot be written.",
+                f"AGENTDESK_HOME ({place}) cannot be written: {why}.",
                 hint="Point AGENTDESK_HOME at a folder that this user owns.",
                 id="workspaces.E002",
             )
