@@ -168,7 +168,9 @@ class TaskConsumer(AsyncWebsocketConsumer):
         if behind > TOO_FAR_BEHIND:
             self.seq = task.last_seq
         elif behind > 0:
-            events = events_after(self.task_id, self.seq, limit=BATCH_EVENTS)
+            # not those written since the task was read: the header would stay behind its own rows
+            found = events_after(self.task_id, self.seq, limit=BATCH_EVENTS)
+            events = [event for event in found if event.seq <= task.last_seq]
             self.seq = events[-1].seq
             behind = 0
             self.more = task.last_seq > self.seq
