@@ -180,7 +180,7 @@ def test_changes_are_told_in_path_order_with_sizes(driver: Any, sandbox: Any, sh
     shell("mkdir -p d/e gone; echo 1 >d/e/f; echo 1 >a; echo 1 >same; echo 1 >mode; echo x >gone/x; echo 1 >swap")
     before = sandbox.snapshot().ref
     shell(
-        "echo 12 >d/e/f; rm a; touch same; chmod 600 mode; rm -r gone; rm swap; mkdir swap; touch swap/in new; ln -s a l"
+        "echo 12 >d/e/f; rm a; touch same; chmod 600 mode; rm -r gone; rm swap; mkdir swap;touch swap/in new; ln -s a l"
     )
     after = sandbox.snapshot().ref
     changes = driver.snapshots.changes(before, after)

@@ -12,6 +12,7 @@ import contextlib
 import hashlib
 import json
 import os
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,7 @@ WORKSPACE, HOME, CONTROL = "/workspace", "/home/agent", "/run/agentdesk"
 LABEL = "agentdesk.sandbox"
 _TMP_BYTES = 256 * 1024 * 1024
 _TIMEOUT_S = 60
+_HINT = "is dockerd running, and may this user reach its socket?"
 _ENVIRONMENT = {
     "HOME": HOME,
     "USER": "agent",
@@ -108,9 +110,23 @@ class DockerDriver:
 
 def connect() -> docker.DockerClient:
     """Raises SandboxUnavailable when no engine answers."""
+    _knock()
     with engine_errors():
         # a pool as wide as the worker's threads: each waits for its own answer
         return docker.from_env(timeout=_TIMEOUT_S, max_pool_size=64)
+
+
+def _knock() -> None:
+    """Try the engine's socket first: the client library leaves one open where nobody answers."""
+    host = os.environ.get("DOCKER_HOST") or "unix:///var/run/docker.sock"
+    if not host.startswith("unix://"):
+        return
+    with socket.socket(socket.AF_UNIX) as knocking:
+        knocking.settimeout(_TIMEOUT_S)
+        try:
+            knocking.connect(host.removeprefix("unix://"))
+        except OSError as error:
+            raise SandboxUnavailable(f"the Docker engine: {host}: {error.strerror or error}", hint=_HINT) from None
 
 
 @contextlib.contextmanager
@@ -119,9 +135,7 @@ def engine_errors() -> Any:
         yield
     except (docker.errors.DockerException, *_NO_ANSWER) as error:
         text = str(getattr(error, "explanation", None) or error)[:300]
-        raise SandboxUnavailable(
-            f"the Docker engine: {text}", hint="is dockerd running, and may this user reach its socket?"
-        ) from None
+        raise SandboxUnavailable(f"the Docker engine: {text}", hint=_HINT) from None
 
 
 class DockerSandbox(DiskSandbox):
