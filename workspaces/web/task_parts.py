@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from workspaces.domain.states import TaskStatus
 from workspaces.models import Task
 from workspaces.queries.checkpoints import LISTED, checkpoints_of
 from workspaces.queries.task_page import head_of
@@ -12,6 +13,7 @@ from workspaces.queries.usage import context_use, usage_by_step
 
 from .trace_rows import rows_of
 
+BUSY = frozenset({TaskStatus.QUEUED.value, TaskStatus.RUNNING.value, TaskStatus.PAUSING.value})
 PANELS = {"context": "Context", "scratchpad": "Scratchpad", "files": "Files", "checkpoints": "Checkpoints"}
 LIVE_PANELS = {
     "context": "tasks/_context.html",

@@ -23,7 +23,7 @@ from workspaces.models import Event, Task, User
 from workspaces.queries.access import may_operate, visible_tasks
 from workspaces.queries.escalations import cards_of_tasks
 from workspaces.queries.trace import Running, TraceFilter, current_line, events_after, group_of, running_now
-from workspaces.web.task_parts import LIVE_PANELS, head_context, panel_context
+from workspaces.web.task_parts import BUSY, LIVE_PANELS, head_context, panel_context
 from workspaces.web.trace_rows import rows_of
 
 from .session import user_of_session
@@ -56,6 +56,7 @@ class TaskConsumer(AsyncWebsocketConsumer):
         self.texts: dict[tuple[str, int], str] = {}
         self.fresh = True  # nothing was sent since the hello
         self.more = False  # rows are left to send
+        self.busy = False  # calls come and go: their place is kept
         self.frozen = False  # what runs was halted by a pause
         self.checked_at = time.monotonic()
         self.woken = asyncio.Event()
@@ -174,6 +175,7 @@ class TaskConsumer(AsyncWebsocketConsumer):
             self.seq = events[-1].seq
             behind = 0
             self.more = task.last_seq > self.seq
+        self.busy = task.status in BUSY
         self.frozen = task.status == TaskStatus.PAUSED.value
         self.running = {(each.what, each.pk): each for each in running_now(task)}
         self.texts = {key: text for key, text in self.texts.items() if key in self.running}
@@ -210,7 +212,9 @@ class TaskConsumer(AsyncWebsocketConsumer):
             {"what": each.what, "name": each.name, "text": self.texts.get(key, "")}
             for key, each in self.running.items()
         ]
-        return render_to_string("tasks/_latest.html", {"running": running, "frozen": self.frozen, "oob": True})
+        return render_to_string(
+            "tasks/_latest.html", {"running": running, "frozen": self.frozen, "busy": self.busy, "oob": True}
+        )
 
     def _escalations(self, task: Task) -> list[str]:
         """New questions are added, closed ones marked; a card in which somebody types is left alone."""

@@ -19,7 +19,7 @@ from workspaces.queries.usage import usage_by_step
 from ..access import require_role, signed_in, task_or_404, user_of
 from ..charts import usage_figure
 from ..errors import done, is_htmx, steering
-from ..task_parts import PANELS, head_context, panel_context, trace_context
+from ..task_parts import BUSY, PANELS, head_context, panel_context, trace_context
 from ..trace_rows import number_or_none
 from .files import tree_context
 
@@ -36,6 +36,7 @@ def show(request: HttpRequest, task_id: int) -> HttpResponse:
     context |= {
         "cards": [card for card in cards_of_tasks(request.user, [task.pk]) if card.is_open],
         "running": running_now(task),
+        "busy": task.status in BUSY,
         "frozen": task.status == TaskStatus.PAUSED.value,
         "before": before,
         "groups": list(KindGroup),
