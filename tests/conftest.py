@@ -40,5 +40,17 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_unconfigure(config: pytest.Config) -> None:
     stack = config.stash.get(STACK, None)
     if stack is not None:
+        end_sandboxes()
         stack.close()
         shutil.rmtree(stack.home, ignore_errors=True)
+
+
+def end_sandboxes() -> None:
+    """Containers, processes and mounts that tests left behind in the engine's own drivers."""
+    from workspaces.engine import boxes
+    from workspaces.sandboxes.base import SandboxSpec
+
+    for driver in boxes.open_drivers():
+        for key in driver.awake():
+            driver.open(SandboxSpec(key=key)).stop()
+        driver.close()

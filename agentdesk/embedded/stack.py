@@ -111,14 +111,19 @@ class Stack:
         child.start()
         return child
 
-    def close(self) -> list[str]:
-        """Stop everything: programs side by side, then the servers. Gives the names that had to be killed."""
+    def stop_programs(self) -> list[str]:
+        """Side by side; gives the names that had to be killed."""
         forced = []
         for child in self.programs.values():
             child.ask_to_stop()
         for name in PROGRAMS:
             if name in self.programs and not self.programs.pop(name).stop(DRAIN_S):
                 forced.append(name)
+        return forced
+
+    def close(self) -> list[str]:
+        """Stop everything: programs, then the servers. Gives the names that had to be killed."""
+        forced = self.stop_programs()
         for name in reversed(SERVERS):
             if name in self.servers and not self.servers.pop(name).stop():
                 forced.append(name)

@@ -54,6 +54,9 @@ class Restarts:
         return self.failures >= GIVE_UP_AFTER
 
 
+REST_S = 30.0  # for stopping every sandbox at the end
+
+
 class Supervisor:
     def __init__(self) -> None:
         self.home = environment.home()
@@ -88,10 +91,14 @@ class Supervisor:
             print("\nagentdesk stops …", flush=True)
         finally:
             _on_signals(self._hurry)
-            forced = self.stack.close()
+            started = bool(self.stack.programs)
+            forced = self.stack.stop_programs()
+            if started:
+                self._rest_sandboxes()
+            forced += self.stack.close()
             if forced:
                 print(f"  had to be ended by force: {', '.join(forced)}", flush=True)
-        print("agentdesk stopped; nothing is left running.", flush=True)
+        print("agentdesk stopped.", flush=True)
 
     def _choose_sandboxes(self) -> None:
         wish = environment.one_of("AGENTDESK_SANDBOX_DRIVER", ("auto", "docker", "local"))
@@ -157,6 +164,23 @@ class Supervisor:
             return False
         finally:
             connection.close()
+
+    def _rest_sandboxes(self) -> None:
+        """Idle ones are stopped; one with a command in flight is frozen, so that nothing runs and nothing is lost."""
+        try:
+            done = subprocess.run(
+                [sys.executable, str(environment.REPO / "manage.py"), "rest_sandboxes"],
+                env=dict(os.environ) | self.stack.environment,
+                stdout=subprocess.PIPE,
+                text=True,
+                timeout=REST_S,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            print(f"  sandboxes   still being stopped after {REST_S:g} s, left alone", flush=True)
+            return
+        for line in done.stdout.splitlines():
+            print(f"  sandboxes   {line}", flush=True)
 
     def _host(self) -> str:
         """A host name that the site answers to."""

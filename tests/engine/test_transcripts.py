@@ -64,9 +64,7 @@ def play(name: str) -> Task:
         if "http_error" in reply:
             continue  # what the server answered to the cut arguments: our history is sent in another form
         calls = [{"name": c["name"], "arguments_text": _plain(c["arguments"])} for c in reply["tool_calls"]]
-        replies.append(
-            {"text": _plain(reply["content"]), "calls": calls, "finish_reason": reply["finish_reason"]}
-        )
+        replies.append({"text": _plain(reply["content"]), "calls": calls, "finish_reason": reply["finish_reason"]})
     scenario = yaml.safe_dump({"replies": replies, "after": "error"}, allow_unicode=True)
     return work(scripted_task(scenario, tools=["write_file", "finish"], declared_tools=[RUN_SHELL]))
 

@@ -29,7 +29,7 @@ _CLAIM = f"""
 UPDATE workspaces_task
    SET fence = workspaces_task.fence + 1, lease_owner = %(worker)s,
        lease_until = statement_timestamp() + make_interval(secs => %(lease_s)s)
-  FROM (SELECT id, lease_owner FROM workspaces_task WHERE id = %(task)s FOR UPDATE SKIP LOCKED) AS before
+  FROM (SELECT id, lease_owner FROM workspaces_task WHERE id = %(task)s FOR NO KEY UPDATE SKIP LOCKED) AS before
  WHERE workspaces_task.id = before.id AND {_DUE}
    AND (lease_until IS NULL OR lease_until < statement_timestamp())
 RETURNING workspaces_task.fence, before.lease_owner

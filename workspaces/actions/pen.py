@@ -175,7 +175,7 @@ class Pen:
 _LOCKED = """
 SELECT task.*, branch.number AS branch_number
   FROM workspaces_task AS task JOIN workspaces_branch AS branch ON branch.id = task.branch_id
- WHERE task.id = %s FOR UPDATE OF task
+ WHERE task.id = %s FOR NO KEY UPDATE OF task
 """
 
 

@@ -24,6 +24,12 @@ def driver_named(name: str) -> SandboxDriver:
         return _drivers[name]
 
 
+def open_drivers() -> list[SandboxDriver]:
+    """Those that this process has made."""
+    with _lock:
+        return list(_drivers.values())
+
+
 def driver_for(workspace: Workspace) -> SandboxDriver:
     return driver_named(workspace.driver)
 

@@ -23,7 +23,7 @@ _CLEANUP_S = 0.15  # what a dropped request may take to close its connection
 T = TypeVar("T")
 
 
-class DeadlinePassed(Exception):  # noqa: N818 - turned into a ProviderError by the driver
+class DeadlinePassed(Exception):  # turned into a ProviderError by the driver
     """The overall time of the call is used up."""
 
 

@@ -235,5 +235,11 @@ class SandboxDriver(Protocol):
     def open(self, spec: SandboxSpec) -> Sandbox:
         """Cheap, starts nothing; makes an empty disk on first use."""
 
+    def awake(self) -> list[str]:
+        """The keys of this driver's sandboxes that run or are frozen. Raises SandboxUnavailable."""
+
+    def close(self) -> None:
+        """Let go of what this process holds. Sandboxes and disks stay as they are."""
+
     @property
     def snapshots(self) -> SnapshotStore: ...

@@ -38,7 +38,7 @@ from workspaces.sandboxes.snapshots.choose import choose_store
 
 SANDBOX_UID = 10001
 WORKSPACE, HOME, CONTROL = "/workspace", "/home/agent", "/run/agentdesk"
-LABEL = "agentdesk.sandbox"
+LABEL, SITE_LABEL = "agentdesk.sandbox", "agentdesk.site"
 _TMP_BYTES = 256 * 1024 * 1024
 _TIMEOUT_S = 60
 _HINT = "is dockerd running, and may this user reach its socket?"
@@ -102,6 +102,16 @@ class DockerDriver:
             self.store.open(spec.key, spec.limits.disk_bytes)
         return sandbox
 
+    @property
+    def site(self) -> str:
+        """Two installations on one engine may use the same keys."""
+        return hashlib.sha256(os.fsencode(self.root)).hexdigest()[:8]
+
+    def awake(self) -> list[str]:
+        with engine_errors():
+            found = self.client.api.containers(filters={"label": f"{SITE_LABEL}={self.site}"})
+        return sorted(container["Labels"][LABEL] for container in found)
+
     def close(self) -> None:
         self.store.close()
         if self._client is not None:
@@ -142,9 +152,7 @@ class DockerSandbox(DiskSandbox):
     def __init__(self, spec: SandboxSpec, driver: DockerDriver) -> None:
         super().__init__(spec, driver.root, driver.store, driver.owner)
         self._driver = driver
-        # two installations on one engine may use the same key
-        self._site = hashlib.sha256(os.fsencode(driver.root)).hexdigest()[:8]
-        self.container_name = f"agentdesk-{spec.key}-{self._site}"
+        self.container_name = f"agentdesk-{spec.key}-{driver.site}"
 
     @property
     def _api(self) -> Any:
@@ -203,7 +211,7 @@ class DockerSandbox(DiskSandbox):
                     entrypoint=[],
                     name=self.container_name,
                     hostname="sandbox",
-                    labels={LABEL: self._spec.key, "agentdesk.site": self._site},
+                    labels={LABEL: self._spec.key, SITE_LABEL: self._driver.site},
                     user=self._driver.user,
                     environment=_ENVIRONMENT,
                     working_dir=WORKSPACE,

@@ -58,6 +58,9 @@ class LocalDriver:
             self.store.open(spec.key, spec.limits.disk_bytes)
         return sandbox
 
+    def awake(self) -> list[str]:
+        return sorted(mark.parent.name for mark in self.root.glob("run/*/running"))
+
     def close(self) -> None:
         self.store.close()
 
