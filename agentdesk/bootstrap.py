@@ -74,7 +74,7 @@ def install_locked(venv: Path, lock: Path) -> Path:
     make_venv(venv)
     say(f"installing the packages of {lock.name} …")
     began = time.monotonic()
-    command = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input"]
+    command = [str(python), "-m", "pip", "install", "-qq", "--disable-pip-version-check", "--no-input"]
     command += ["--require-hashes", "--only-binary=:all:", "-r", str(lock)]
     done = subprocess.run(command, env={**os.environ, "PIP_ROOT_USER_ACTION": "ignore"}, stdin=subprocess.DEVNULL)
     if done.returncode:

@@ -138,7 +138,7 @@ def test_it_comes_up_serves_and_stops_on_ctrl_c_leaving_nothing(home: Path) -> N
         running.process.send_signal(signal.SIGINT)
         assert running.ended() == 0
         assert nothing_left(parts)
-        assert "nothing is left running" in running.lines[-1]
+        assert running.lines[-1].startswith("agentdesk stopped")
         assert not any("force" in line for line in running.lines)
         assert running.parts() == {}
 
