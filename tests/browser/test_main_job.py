@@ -99,8 +99,10 @@ def test_paused_in_a_sleeping_command_rolled_back_two_checkpoints_resumed_and_an
     names = page.locator("#files .file-name").all_inner_texts()
     assert [name.strip() for name in names] == ["kept.txt", "state.txt"]
     page.locator("#files .file-name a", has_text="state.txt").click()
+    page.locator("#file-dialog[open]").wait_for()
     assert page.locator("#file-dialog .file-text").inner_text().strip() == "one"
     page.keyboard.press("Escape")
+    page.locator("#file-dialog[open]").wait_for(state="hidden")
 
     # --- the conversation is back too: what came later is left on the old branch, marked so and readable
     page.locator("#trace .event", has_text="rolled back").first.wait_for()

@@ -81,8 +81,7 @@ def test_the_second_of_two_operators_is_told_who_was_first(
     olive.page.evaluate(pressed)
     owen.page.evaluate(pressed)
     olive.wait_status("succeeded")
-    sent = product.sandbox(desk.workspace).read("sent.jsonl").decode().split()
-    assert len(sent) == 2, "one line of two words"
+    assert product.sandbox(desk.workspace).read("sent.jsonl").decode().count("ACME") == 1
     first = product.events(task, "escalation.answered")
     assert len(first) == 1
     names = {desk.operator["id"]: (desk.operator["name"], owen), desk.owner["id"]: (desk.owner["name"], olive)}

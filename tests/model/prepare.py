@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import sys
 from typing import Any
 
@@ -33,10 +34,13 @@ INSTRUCTION = (
 
 
 def task(base_url: str, model: str, driver: str, temperature: float, seed: int, hold: bool) -> dict[str, Any]:
-    owner = make_user()
-    workspace = make_workspace(owner, driver=driver)
+    name = (
+        f"model-{secrets.token_hex(4)}"  # each task comes from a process of its own: the harness's counters begin anew
+    )
+    owner = make_user(name)
+    workspace = make_workspace(owner, driver=driver, name=name)
     version = create_profile(
-        name=f"A small local model {owner.pk}",
+        name=name,
         workspace=workspace,
         actor=owner,
         provider="openai",

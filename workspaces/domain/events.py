@@ -54,7 +54,7 @@ class EventKind(StrEnum):
     ESCALATION_WITHDRAWN = "escalation.withdrawn"  # escalation, why
     MESSAGE_ADDED = "message.added"  # role, text
     NOTE_WRITTEN = "note.written"  # section, text, by ("agent" or "operator")
-    CHECKPOINT_SAVED = "checkpoint.saved"  # checkpoint, snapshot, added_bytes, files, duration_s, pending
+    CHECKPOINT_SAVED = "checkpoint.saved"  # snapshot, added_bytes, files, duration_s, pending
     WORKSPACE_WOKE = "workspace.woke"  # duration_s
     WORKSPACE_RESTORED = "workspace.restored"  # snapshot, why, duration_s
     WORKSPACE_FROZEN = "workspace.frozen"  # (nothing)
