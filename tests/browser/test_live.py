@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 from collections.abc import Callable
 from typing import Any
 
@@ -63,28 +65,24 @@ def test_the_fleet_shows_a_change_of_state_and_a_new_task_without_a_reload(
     assert page.evaluate("window.sameDocument") is True
 
 
-def test_a_trace_grows_live_without_gap_or_double_also_after_the_socket_was_cut(
+def test_a_trace_grows_live_without_gap_or_double_also_after_the_web_server_was_killed(
     product: Product, desk: Any, person: Callable[..., Person]
 ) -> None:
     task = desk.task(STEADY, hold=True)
     olive = person(desk.operator["id"])
-    olive.allow("WebSocket|ERR_INTERNET_DISCONNECTED|ERR_CONNECTION", because="the test cuts the connection")
+    olive.allow("WebSocket|ERR_CONNECTION|ERR_EMPTY", because="the server is killed")
     page = olive.page
-    sockets: list[Any] = []
-    page.on("websocket", lambda socket: sockets.append(socket))
-    page.add_init_script("""
-        window.sockets = [];
-        const Native = window.WebSocket;
-        window.WebSocket = class extends Native { constructor(...args) { super(...args); window.sockets.push(this); } };
-    """)
     olive.open(f"/tasks/{task}/", live=True)
     page.locator("#control-resume").click()
     before_cut = olive.until(lambda: len(olive.shown_seqs()) > 25 and len(olive.shown_seqs()), what="rows arrive")
-    page.evaluate("window.sockets.forEach((socket) => socket.close())")
+    web = product.stack.programs["web"]
+    assert web.pid is not None
+    os.kill(web.pid, signal.SIGKILL)
+    olive.until(lambda: not web.alive(), what="the web server is dead")
     page.locator("#connection", has_text="reconnecting").wait_for()
     olive.until(lambda: product.task(task)["last_seq"] > before_cut + 10, what="it goes on meanwhile")
-    olive.wait_live(timeout_ms=30_000)
-    assert len(sockets) >= 2
+    product.stack.start_program("web")
+    olive.wait_live(timeout_ms=60_000)
     olive.wait_status("succeeded", within_s=60)
     olive.until(lambda: len(olive.shown_seqs()) >= len(product.seqs(task)), what="the rows have caught up")
     assert olive.shown_seqs() == product.seqs(task)[::-1]
@@ -114,12 +112,12 @@ def test_nothing_moves_while_a_task_is_live(product: Product, desk: Any, person:
     page.locator("#control-resume").click()
     olive.until(lambda: len(olive.shown_seqs()) > 20, what="it runs")
     page.evaluate("window.shifts.length = 0")
-    olive.until(lambda: product.task(task)["steps_taken"] >= 12, within_s=60, what="it has run for a while")
+    olive.until(lambda: product.task(task)["steps_taken"] >= 10, within_s=60, what="it has run for a while")
     shifts = page.evaluate("window.shifts")
-    assert product.task(task)["status"] == "running"
     # rows that arrive at the top of the list push the older ones down, which is what a trace does
     moved = [each for each in shifts if not all(node is None or IN_TRACE.match(node) for node in each["nodes"])]
-    assert sum(each["value"] for each in moved) < 0.1, moved
+    others = [node for each in moved for node in each["nodes"] if node and not IN_TRACE.match(node)]
+    assert sum(each["value"] for each in moved) < 0.1, others
 
 
 def test_somebody_reading_older_rows_is_not_moved(product: Product, desk: Any, person: Callable[..., Person]) -> None:

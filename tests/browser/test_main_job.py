@@ -44,6 +44,7 @@ def test_paused_in_a_sleeping_command_rolled_back_two_checkpoints_resumed_and_an
     workspace = container_desk.workspace
     task = container_desk.task(SCENARIO, instruction="Count, until you are told otherwise.")
     olive = person(container_desk.operator["id"])
+    olive.allow("oobErrorNoTarget, #checkpoints", because="the panel was left while its news were under way")
     page = olive.open(f"/tasks/{task}/", live=True)
 
     # --- it runs a command that sleeps for a minute
@@ -56,19 +57,19 @@ def test_paused_in_a_sleeping_command_rolled_back_two_checkpoints_resumed_and_an
     clicked, clicked_at = time.monotonic(), datetime.now(UTC)
     page.locator("#control-pause-now").click()
     olive.wait_status("paused", within_s=20)
+    seen_s = time.monotonic() - clicked
     state = product.container(workspace)["State"]
     stands = product.task(task)
-    took_s = time.monotonic() - clicked
     asked, frozen, paused = (
         (product.events(task, kind)[0]["at"] - clicked_at).total_seconds()
         for kind in ("task.pausing", "workspace.frozen", "task.paused")
     )
-    told = f"asked {asked:.2f} s, frozen {frozen:.2f} s, paused {paused:.2f} s, seen {took_s:.2f} s after the click"
+    told = f"asked {asked:.2f} s, frozen {frozen:.2f} s, paused {paused:.2f} s, seen {seen_s:.2f} s after the click"
     print(told)
     assert state["Paused"] is True
     assert stands["status"] == "paused"
     assert stands["lease_until"] is None
-    assert took_s < QUIET_WITHIN_S, told
+    assert max(frozen, paused, seen_s) < QUIET_WITHIN_S, told
     assert product.sandbox(workspace).read("state.txt") == b"four\n"
 
     # --- rolled back two checkpoints, through the dialog, which asks for a reason
