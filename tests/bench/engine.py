@@ -174,7 +174,8 @@ def step(n):
         print("end", time.time(), flush=True)
         os._exit(0)
 step.delay(1)
-app.worker_main(["worker", "--pool", "threads", "--concurrency", "4", "--without-gossip", "--without-mingle", "-l", "ERROR"])
+quiet = ["--without-gossip", "--without-mingle", "-l", "ERROR"]
+app.worker_main(["worker", "--pool", "threads", "--concurrency", "4", *quiet])
 """
     out = subprocess.run(
         [sys.executable, "-c", script, str(OWN_STEPS)],

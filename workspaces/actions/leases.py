@@ -61,14 +61,21 @@ def claim(task_id: int, *, worker: str, lease_s: float) -> Claim | None:
 
 
 def renew(held: Mapping[int, int], *, lease_s: float) -> set[int]:
-    """Prolong the leases (task id → fence) that are still ours; returns the ids of those."""
+    """Prolong the leases (task id → fence) that are still ours; returns the ids of those that it did.
+
+    A task whose row somebody has locked is passed over: a long write about one task must not cost the others of
+    this process their leases. It keeps its fence, and nobody can claim it meanwhile; try it again.
+    """
     if not held:
         return set()
     with connection.cursor() as cursor:
         cursor.execute(
             "UPDATE workspaces_task SET lease_until = statement_timestamp() + make_interval(secs => %s)"
-            " FROM unnest(%s::bigint[], %s::bigint[]) AS ours(id, fence)"
-            " WHERE workspaces_task.id = ours.id AND workspaces_task.fence = ours.fence"
+            " FROM (SELECT task.id FROM workspaces_task AS task"
+            "         JOIN unnest(%s::bigint[], %s::bigint[]) AS held(id, fence)"
+            "           ON task.id = held.id AND task.fence = held.fence"
+            "          FOR UPDATE OF task SKIP LOCKED) AS ours"
+            " WHERE workspaces_task.id = ours.id"
             " RETURNING workspaces_task.id",
             [lease_s, list(held), list(held.values())],
         )

@@ -12,7 +12,7 @@ TAIL_CHARS = 4_000
 
 
 class TextStream:
-    """The reply of a running model call, sent whole each time, so that a late watcher sees it too."""
+    """The end of a running model call's reply, sent each time, so that a late watcher sees it too."""
 
     def __init__(self, task_id: int, model_call_id: int) -> None:
         self._ids = (task_id, model_call_id)
@@ -20,11 +20,11 @@ class TextStream:
         self._sent_at = 0.0
 
     def __call__(self, delta: str) -> None:
-        self._text += delta
+        self._text = (self._text + delta)[-TAIL_CHARS:]
         now = time.monotonic()
         if now - self._sent_at >= INTERVAL_S:
             self._sent_at = now
-            live.text_delta(*self._ids, clean_text(self._text[-TAIL_CHARS:]))
+            live.text_delta(*self._ids, clean_text(self._text))
 
 
 class OutputStream:

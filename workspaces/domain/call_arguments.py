@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from typing import Any, Literal
 
-from workspaces.domain.text import clean_json, clip
+from workspaces.domain.text import clean_json, clip, too_deep
 
 CallProblem = Literal["unparsable", "cut_off", "not_an_object"]
 
@@ -49,7 +50,19 @@ def _unfenced(raw: str) -> dict[str, Any] | None:
 
 
 def loads(raw: str) -> Any:
-    return json.loads(raw, parse_constant=refuse_constant)
+    """Raises ValueError for what is no JSON or holds an infinite number, RecursionError for what is too deep."""
+    value = json.loads(raw, parse_constant=refuse_constant, parse_float=finite)
+    if too_deep(value):
+        raise RecursionError
+    return value
+
+
+def finite(text: str) -> float:
+    """For `parse_float`: 1e999 is valid JSON, and infinite."""
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"{clip(text, 40)} is too large a number")
+    return number
 
 
 def refuse_constant(constant: str) -> None:

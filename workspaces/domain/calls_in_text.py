@@ -19,13 +19,14 @@ from workspaces.domain.call_arguments import (
     CallProblem,
     cleaned,
     ends_early,
+    finite,
     kind_of,
     loads,
     read_arguments,
     refuse_constant,
     why,
 )
-from workspaces.domain.text import clean_text
+from workspaces.domain.text import clean_text, too_deep
 
 _NAME_KEYS = ("name", "tool", "tool_name", "function")
 _ARGUMENT_KEYS = ("arguments", "parameters", "args", "input")
@@ -138,7 +139,7 @@ def _values(body: str) -> tuple[list[tuple[str, Any, bool]], str]:
 
 
 def _first_value(text: str) -> tuple[Any, int, bool] | None:
-    decoder = json.JSONDecoder(parse_constant=refuse_constant)
+    decoder = json.JSONDecoder(parse_constant=refuse_constant, parse_float=finite)
     try:
         value, used = decoder.raw_decode(text)
         return value, used, False
@@ -180,6 +181,8 @@ def _shape(value: object, known: frozenset[str]) -> tuple[str, dict[str, Any] | 
     if set(value) - {*_NAME_KEYS, *_ARGUMENT_KEYS, "type", "id"} and name not in known:
         return None
     arguments = value[key]
+    if isinstance(arguments, dict) and too_deep(arguments):
+        return name, None, "unparsable", "nested too deeply"
     if isinstance(arguments, dict):
         return name, cleaned(arguments), None, ""
     if isinstance(arguments, str):

@@ -18,11 +18,10 @@ from jsonschema import Draft202012Validator, exceptions, validators
 from referencing import Registry
 from referencing.exceptions import Unresolvable
 
-from workspaces.domain.text import clean_json, clean_text, clip
+from workspaces.domain.text import MAX_DEPTH, clean_json, clean_text, clip, too_deep
 
 MAX_ARGUMENTS_CHARS = 4_000_000  # a written file travels in them
 MAX_SCHEMA_CHARS = 100_000
-MAX_DEPTH = 64
 MAX_PROBLEMS = 20
 MAX_PATTERN_CHARS = 500
 MAX_MATCHED_CHARS = 10_000  # a `pattern` is only tried on texts up to this length
@@ -112,21 +111,6 @@ def schema_problems(schema: Any) -> list[Problem]:
         return _in_words(error)[:MAX_PROBLEMS]
     # one try shows a reference to nowhere or to itself
     return [found for found in argument_problems(schema, {}) if found.reason.startswith("the tool's schema")]
-
-
-def too_deep(value: Any, limit: int) -> bool:
-    """Whether lists and objects are nested more than `limit` levels deep. Does not recurse itself."""
-    level = [value]
-    for _ in range(limit + 1):
-        level = [
-            child
-            for item in level
-            if isinstance(item, Mapping | list | tuple)
-            for child in (item.values() if isinstance(item, Mapping) else item)
-        ]
-        if not level:
-            return False
-    return True
 
 
 def show(value: Any) -> str:

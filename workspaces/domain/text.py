@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+MAX_DEPTH = 64  # of JSON that comes from outside: what walks it may recurse
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
 
@@ -19,7 +20,7 @@ def clean_text(text: str) -> str:
 
 
 def clean_json(value: Any) -> Any:
-    """`clean_text` applied to every string, key and value, of a JSON value."""
+    """`clean_text` applied to every string, key and value, of a JSON value. It recurses: ask `too_deep` first."""
     if isinstance(value, str):
         return clean_text(value)
     if isinstance(value, list | tuple):
@@ -27,6 +28,21 @@ def clean_json(value: Any) -> Any:
     if isinstance(value, dict):
         return {clean_text(str(key)): clean_json(item) for key, item in value.items()}
     return value
+
+
+def too_deep(value: Any, limit: int = MAX_DEPTH) -> bool:
+    """Whether lists and objects are nested more than `limit` levels deep. Does not recurse itself."""
+    level = [value]
+    for _ in range(limit + 1):
+        level = [
+            child
+            for item in level
+            if isinstance(item, dict | list | tuple)
+            for child in (item.values() if isinstance(item, dict) else item)
+        ]
+        if not level:
+            return False
+    return True
 
 
 def decode_output(raw: bytes) -> str:

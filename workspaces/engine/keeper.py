@@ -62,6 +62,7 @@ class Keeper:
 
     def _watch(self) -> None:
         renewed_at = time.monotonic()
+        passed_over: set[int] = set()  # locked when the others were renewed
         while True:
             time.sleep(WATCH_S)
             with self._lock:
@@ -71,8 +72,10 @@ class Keeper:
                 continue
             try:
                 if time.monotonic() - renewed_at > self.lease_s / 3:
-                    self._renew(held)
+                    passed_over = self._renew(held)
                     renewed_at = time.monotonic()
+                elif passed_over:
+                    passed_over = self._renew({pk: held[pk] for pk in passed_over & held.keys()})
                 self._look(held)
             except (OperationalError, InterfaceError, DatabaseError) as error:
                 logger.warning("the database does not answer the keeper: %s", error)
@@ -82,11 +85,9 @@ class Keeper:
             finally:
                 connection.close()
 
-    def _renew(self, held: dict[int, Orders]) -> None:
-        ours = leases.renew({task_id: o.fence for task_id, o in held.items()}, lease_s=self.lease_s)
-        for task_id, orders in held.items():
-            if task_id not in ours:
-                _lose(orders)
+    def _renew(self, held: dict[int, Orders]) -> set[int]:
+        """The tasks that could not be renewed now: locked for a while, or lost, which `_look` tells by the fence."""
+        return held.keys() - leases.renew({pk: orders.fence for pk, orders in held.items()}, lease_s=self.lease_s)
 
     def _look(self, held: dict[int, Orders]) -> None:
         wanted = Task.objects.filter(pk__in=list(held)).values_list("pk", "fence", "status", "pause_mode", "cancelling")

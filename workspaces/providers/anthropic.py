@@ -25,7 +25,7 @@ import anyio
 import httpx2
 
 from workspaces.domain.text import clean_text
-from workspaces.providers import faults
+from workspaces.providers import faults, limits
 from workspaces.providers.assembly import field_of, text_of
 from workspaces.providers.base import (
     ChatMessage,
@@ -74,6 +74,7 @@ class _Arriving:
 
     started: float = field(default_factory=time.monotonic)
     text: list[str] = field(default_factory=list)
+    chars: int = 0  # of text and arguments
     blocks: dict[int, _Block] = field(default_factory=dict)
     finish: str = ""
     usage: dict[str, int] = field(default_factory=dict)
@@ -141,7 +142,9 @@ class AnthropicProvider:
     async def _send(
         self, key: str, request: ChatRequest, arriving: _Arriving, on_text: Callable[[str], None] | None
     ) -> None:
-        http = anthropic.DefaultAsyncHttpxClient(verify=tls_context(), follow_redirects=False)
+        http = anthropic.DefaultAsyncHttpxClient(
+            verify=tls_context(), follow_redirects=False, event_hooks=limits.counted(self._where)
+        )
         timeout = httpx2.Timeout(self._config.timeout_s, connect=min(_CONNECT_TIMEOUT_S, self._config.timeout_s))
         async with anthropic.AsyncAnthropic(
             api_key=key or "none",
@@ -160,13 +163,14 @@ class AnthropicProvider:
                     return
                 async for event in stream:
                     _take(event, arriving, on_text)
+                    limits.check_size(self._where, arriving.chars, len(arriving.blocks))
 
     def _headers(self, key: str) -> dict[str, Any]:
         given = self._config.options.get("headers")
         headers: dict[str, Any] = {str(k): str(v) for k, v in given.items()} if isinstance(given, Mapping) else {}
         if self._config.options.get("auth_header") == "x-api-key":
             headers |= {"X-Api-Key": key or "none", "Authorization": anthropic.Omit()}
-        return headers
+        return headers | limits.UNPACKED
 
     def _body(self, request: ChatRequest) -> dict[str, Any]:
         options = self._config.options
@@ -220,6 +224,8 @@ class AnthropicProvider:
             for _, block in sorted(arriving.blocks.items())
             if block.kind == "tool_use"
         )
+        chars = arriving.chars + sum(len(call.arguments) for call in calls)
+        limits.check_size(self._where, chars, len(arriving.blocks))
         finish: FinishReason = _FINISH.get(arriving.finish, "other")
         return ChatReply(
             text=arriving.joined(),
@@ -318,6 +324,7 @@ def _take(event: object, arriving: _Arriving, on_text: Callable[[str], None] | N
         at = arriving.blocks.get(faults.count(field_of(event, "index")))
         if at is not None and field_of(delta, "type") == "input_json_delta":
             at.pieces.append(text_of(field_of(delta, "partial_json")))
+            arriving.chars += len(at.pieces[-1])
         elif field_of(delta, "type") == "text_delta":
             _take_text(text_of(field_of(delta, "text")), arriving, on_text)
     elif kind == "message_delta":
@@ -332,6 +339,7 @@ def _take_text(text: str, arriving: _Arriving, on_text: Callable[[str], None] | 
         return
     arriving.note_token()
     arriving.text.append(text)
+    arriving.chars += len(text)
     if on_text is not None:
         on_text(clean_text(text))
 

@@ -36,6 +36,10 @@ class CallAssembler:
 
     def __init__(self) -> None:
         self._slots: list[_Slot] = []
+        self.chars = 0  # of all names and arguments
+
+    def __len__(self) -> int:
+        return len(self._slots)
 
     def add(self, pieces: object) -> None:
         for piece in pieces if isinstance(pieces, list | tuple) else ():
@@ -52,6 +56,7 @@ class CallAssembler:
         slot.call_id = slot.call_id or call_id
         if name and slot.name != name and not slot.arguments:
             slot.name += name
+        self.chars += len(name) + (len(arguments) if isinstance(arguments, str) else 0)
         if isinstance(arguments, dict | list):
             slot.arguments = json.dumps(arguments, ensure_ascii=False)
         elif isinstance(arguments, str):

@@ -20,6 +20,7 @@ from workspaces.providers.base import ProviderConfig, ProviderError
 
 _DETAIL_CHARS = 400
 _LONGEST_WAIT_S = 24 * 3600.0
+_MOST_TOKENS = 1_000_000_000
 
 # The vendors' own names of errors (`error.type`, `error.code`), where they say more than the status.
 _BY_WORD = {
@@ -119,9 +120,11 @@ def secrets_of(config: ProviderConfig) -> tuple[str, ...]:
 
 
 def scrub(text: str, secrets: Iterable[str]) -> str:
-    """`text` without the secrets, also where a server masked their middle (`sk-ab***yz`)."""
+    """`text` without the secrets, also where a server masked their middle (`sk-ab***yz`) or cut their end."""
     for secret in secrets:
         text = text.replace(secret, "[key]")
+        if len(secret) >= 24:
+            text = re.sub(re.escape(secret[:10]) + r"[A-Za-z0-9_-]*", "[key]", text)
         if len(secret) >= 12:
             text = re.sub(re.escape(secret[:3]) + r"\S*\*{2,}\S*", "[key]", text)
     return text
@@ -263,5 +266,6 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 
 def count(value: Any) -> int:
-    """A token count as told by a server: anything that is not a whole number >= 0 counts as 0."""
-    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
+    """A token count as told by a server: anything that is not a whole number from 0 to a thousand million is 0."""
+    plausible = isinstance(value, int) and not isinstance(value, bool) and 0 < value <= _MOST_TOKENS
+    return value if plausible else 0

@@ -15,12 +15,14 @@ import uuid
 from collections.abc import Iterable
 from dataclasses import replace
 
+from workspaces.domain.call_arguments import loads
 from workspaces.domain.text import clean_json, clean_text, clip
 from workspaces.providers.base import ChatMessage, RawToolCall
 
 NO_RESULT = "[no result was recorded for this call]"
 _LOST_CALL = "[result of an earlier call that is no longer in this conversation]"
 _UNPARSED_CHARS = 4000
+_MAX_ID_CHARS = _MAX_NAME_CHARS = 200  # as they are stored
 
 
 def new_call_id() -> str:
@@ -29,13 +31,14 @@ def new_call_id() -> str:
 
 
 def with_unique_ids(calls: Iterable[RawToolCall]) -> tuple[RawToolCall, ...]:
-    """Every call with an id of its own: missing and repeated ids are replaced."""
+    """Every call with an id of its own: missing, repeated and endless ids are replaced, endless names cut."""
     seen: set[str] = set()
     unique = []
     for call in calls:
-        call_id = call.call_id if call.call_id and call.call_id not in seen else new_call_id()
+        fits = 0 < len(call.call_id) <= _MAX_ID_CHARS and call.call_id not in seen
+        call_id = call.call_id if fits else new_call_id()
         seen.add(call_id)
-        unique.append(replace(call, call_id=call_id))
+        unique.append(replace(call, call_id=call_id, name=clip(call.name, _MAX_NAME_CHARS)))
     return tuple(unique)
 
 
@@ -44,17 +47,13 @@ def argument_object(text: str) -> dict[str, object]:
     if not text.strip():
         return {}
     try:
-        value = json.loads(text, parse_constant=_refuse)
+        value = loads(text)
     except (ValueError, RecursionError):
         value = None
     if isinstance(value, dict):
         cleaned: dict[str, object] = clean_json(value)
         return cleaned
     return {"_unparsed": clip(clean_text(text), _UNPARSED_CHARS)}
-
-
-def _refuse(constant: str) -> None:
-    raise ValueError(f"{constant} is not JSON")
 
 
 def sendable_name(name: str) -> str:

@@ -28,7 +28,7 @@ import httpx2
 import openai
 
 from workspaces.domain.text import clean_text
-from workspaces.providers import faults
+from workspaces.providers import faults, limits
 from workspaces.providers.assembly import CallAssembler, field_of, text_of
 from workspaces.providers.base import (
     ChatMessage,
@@ -60,6 +60,7 @@ class _Arriving:
 
     started: float = field(default_factory=time.monotonic)
     text: list[str] = field(default_factory=list)
+    chars: int = 0
     calls: CallAssembler = field(default_factory=CallAssembler)
     finish: str = ""
     usage: TokenUsage | None = None
@@ -124,16 +125,19 @@ class OpenAIProvider:
     async def _negotiate(
         self, key: str, request: ChatRequest, arriving: _Arriving, on_text: Callable[[str], None] | None
     ) -> None:
-        http = openai.DefaultAsyncHttpxClient(verify=tls_context(), follow_redirects=False)
+        http = openai.DefaultAsyncHttpxClient(
+            verify=tls_context(), follow_redirects=False, event_hooks=limits.counted(self._where)
+        )
         timeout = httpx2.Timeout(self._config.timeout_s, connect=min(_CONNECT_TIMEOUT_S, self._config.timeout_s))
-        headers = self._config.options.get("headers")
+        given = self._config.options.get("headers")
+        headers = {str(k): str(v) for k, v in given.items()} if isinstance(given, Mapping) else {}
         async with openai.AsyncOpenAI(
             api_key=key or "none",
             base_url=self._base_url,
             max_retries=0,
             timeout=timeout,
             http_client=http,
-            default_headers={str(k): str(v) for k, v in headers.items()} if isinstance(headers, Mapping) else None,
+            default_headers=headers | limits.UNPACKED,
         ) as client:
             client.organization = client.project = client.admin_api_key = None  # the SDK reads the environment
             for last in (False, False, True):
@@ -205,8 +209,10 @@ class OpenAIProvider:
                 return
             async for chunk in stream:
                 _take(chunk, "delta", arriving, on_text)
+                limits.check_size(self._where, arriving.chars + arriving.calls.chars, len(arriving.calls))
 
     def _reply(self, arriving: _Arriving, request: ChatRequest) -> ChatReply:
+        limits.check_size(self._where, arriving.chars + arriving.calls.chars, len(arriving.calls))
         calls = arriving.calls.calls()
         if not arriving.chunks:
             raise faults.unreadable(self._where, "it holds no completion; is the base URL an OpenAI-compatible one?")
@@ -294,6 +300,7 @@ def _take(chunk: object, part: str, arriving: _Arriving, on_text: Callable[[str]
             arriving.calls.add([{"index": 0, "function": old_form}])
         if text:
             arriving.text.append(text)
+            arriving.chars += len(text)
             if on_text is not None:
                 on_text(clean_text(text))
 

@@ -49,10 +49,7 @@ class Head:
 def head_of(task: Task) -> Head:
     """Two queries, besides what `task` still has to load of its relations."""
     newest = (
-        Checkpoint.objects.filter(task=task, branch=task.branch)
-        .order_by("-seq")
-        .values_list("seq", flat=True)
-        .first()
+        Checkpoint.objects.filter(task=task, branch=task.branch).order_by("-seq").values_list("seq", flat=True).first()
     )
     forks = list(Task.objects.filter(forked_from=task).only("pk", "title", "status").order_by("pk")[:FORKS_NAMED])
     return Head(task, Controls.of(task, has_checkpoint=newest is not None), forks, newest)

@@ -85,9 +85,7 @@ class TracePage:
     older_than: int | None = None
 
 
-def trace_page(
-    task: Task, wanted: TraceFilter, *, before: int | None = None, limit: int = PAGE_EVENTS
-) -> TracePage:
+def trace_page(task: Task, wanted: TraceFilter, *, before: int | None = None, limit: int = PAGE_EVENTS) -> TracePage:
     """One page of events up to `task.last_seq` as it was read, so that a socket can go on after exactly that."""
     ceiling = task.last_seq + 1 if before is None else min(before, task.last_seq + 1)
     rows = wanted.apply(Event.objects.filter(task=task, seq__lt=ceiling).select_related("actor"))
@@ -139,12 +137,10 @@ class Running:
 
 def running_now(task: Task) -> list[Running]:
     """Model and tool calls with an intent and no result."""
-    models: Iterable[ModelCall] = ModelCall.objects.filter(
-        task=task, status=ModelCallStatus.RUNNING.value
-    ).only("pk", "model")
-    tools: Iterable[ToolCall] = ToolCall.objects.filter(task=task, status=CallStatus.RUNNING.value).only(
-        "pk", "name"
+    models: Iterable[ModelCall] = ModelCall.objects.filter(task=task, status=ModelCallStatus.RUNNING.value).only(
+        "pk", "model"
     )
+    tools: Iterable[ToolCall] = ToolCall.objects.filter(task=task, status=CallStatus.RUNNING.value).only("pk", "name")
     return [Running("model", call.pk, call.model) for call in models] + [
         Running("tool", call.pk, call.name) for call in tools
     ]

@@ -53,8 +53,12 @@ blocks=0 end=
 { exec <&5 >/dev/null 5>&- 6>&- 7>&- 8>&-; keep "$claim/out"; } &
 { exec <&6 >/dev/null 5>&- 6>&- 7>&- 8>&-; keep "$claim/err"; } &
 exec 5<&- 6<&-
-AGENTDESK_EXEC=$name setsid /bin/sh -c 'printf %s "$$" >"$1/group"; . "$2/request"; exec "$@"' \
-    sh "$claim" "$request" <"$request/stdin" >&7 2>&8 7>&- 8>&-
+# in a subshell, or this shell would report a killed command in the command's own error stream
+(
+    export AGENTDESK_EXEC="$name"
+    exec setsid /bin/sh -c 'printf %s "$$" >"$1/group"; . "$2/request"; exec "$@"' \
+        sh "$claim" "$request" <"$request/stdin" >&7 2>&8 7>&- 8>&-
+)
 code=$?
 trap '' PIPE
 printf '%s' "$end" >&7

@@ -10,7 +10,7 @@ import yaml
 from django import forms
 from django.db.models import QuerySet
 
-from workspaces.domain.text import clean_json, clean_text
+from workspaces.domain.text import clean_json, clean_text, too_deep
 from workspaces.engine.probe import probe, scenarios
 from workspaces.models import ProfileVersion, User, Workspace
 from workspaces.queries.tool_catalog import builtin_tools, tools_problem
@@ -19,6 +19,7 @@ from .task_form import operated_workspaces
 
 SITE = "site"
 MAX_SOURCE_CHARS = 500_000
+PRICE: dict[str, Any] = {"min_value": 0, "max_value": 1_000_000, "max_digits": 20, "decimal_places": 9}
 COPIED = (
     "provider",
     "base_url",
@@ -65,6 +66,8 @@ class StructuredField(forms.CharField):
         try:
             found = yaml.load(text, _Loader)  # noqa: S506 - a SafeLoader
             json.dumps(found, allow_nan=False)
+            if too_deep(found):
+                raise ValueError("it is nested too deeply")
         except yaml.MarkedYAMLError as error:
             mark = error.problem_mark
             where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
@@ -97,8 +100,8 @@ class VersionForm(forms.Form):
     max_steps = forms.IntegerField(min_value=1, max_value=10_000, initial=100)
     model_timeout_s = forms.IntegerField(min_value=1, max_value=3600, initial=120)
     approval_expires_s = forms.IntegerField(min_value=60, max_value=30 * 86_400, initial=86_400)
-    input_usd_per_mtok = forms.DecimalField(required=False, min_value=0, max_digits=20, decimal_places=9)
-    output_usd_per_mtok = forms.DecimalField(required=False, min_value=0, max_digits=20, decimal_places=9)
+    input_usd_per_mtok = forms.DecimalField(required=False, **PRICE)
+    output_usd_per_mtok = forms.DecimalField(required=False, **PRICE)
     local_allowed = forms.BooleanField(required=False)
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-from django.urls import path
+from channels.generic.websocket import AsyncWebsocketConsumer
+from django.urls import path, re_path
 
 from .consumers.fleet import FleetConsumer
 from .consumers.inbox import InboxConsumer
 from .task_routing import websocket_urlpatterns as task_patterns
 
+
+class Nowhere(AsyncWebsocketConsumer):
+    """There is no such socket: refused in the handshake. (The router itself would answer with an exception.)"""
+
+    async def connect(self) -> None:
+        await self.close()
+
+
 websocket_urlpatterns = [
     path("ws/fleet/", FleetConsumer.as_asgi()),
     path("ws/inbox/", InboxConsumer.as_asgi()),
     *task_patterns,
+    re_path("", Nowhere.as_asgi()),
 ]

@@ -9,7 +9,9 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandParser
 from django.db import DatabaseError, InterfaceError, connection
+from redis.exceptions import RedisError
 
+from agentdesk.health import beat
 from workspaces.actions import schedule
 
 logger = logging.getLogger(__name__)
@@ -35,8 +37,11 @@ class Command(BaseCommand):
                 schedule.end_waits()
                 schedule.expire_due()
                 schedule.redispatch_due(after_s=again_after)
+                beat()
             except (DatabaseError, InterfaceError) as error:
                 logger.warning("the database does not answer the scheduler: %s", error)
+            except RedisError as error:
+                logger.warning("the heartbeat is not told, Valkey does not answer: %s", error)
             finally:
                 connection.close()
             if once or stop.wait(every):

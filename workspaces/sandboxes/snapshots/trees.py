@@ -38,8 +38,13 @@ class Saving:
         self.fresh: list[tuple[Any, ...]] = []
 
     def folder(self, path: bytes, inside: bytes) -> bytes:
+        """The id of the folder's object. `inside` is its path within the disk."""
+        with _readable(path):
+            return self._folder(path, inside)
+
+    def _folder(self, path: bytes, inside: bytes) -> bytes:
         rows: list[Row] = []
-        with _readable(path), os.scandir(path) as entries:
+        with os.scandir(path) as entries:
             found = sorted(entries, key=lambda entry: entry.name)
         cached: list[tuple[Row, bytes, bytes]] = []
         for entry in found:

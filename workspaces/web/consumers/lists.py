@@ -65,7 +65,7 @@ class LiveList(AsyncWebsocketConsumer):
         try:
             rows = json.loads(text_data or "")["rows"]
             self.shown = {int(row) for row in rows[:MAX_ROWS]}
-        except (ValueError, TypeError, KeyError):
+        except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
             return
         self.dirty.update(await database_sync_to_async(self.tasks_shown)())
         self.woken.set()

@@ -88,7 +88,7 @@ class TaskConsumer(AsyncWebsocketConsumer):
                 self.shown_escalations = {int(pk) for pk in shown[:MAX_SHOWN_ESCALATIONS]}
                 self.seq = max(0, int(words["after"]))
                 self.woken.set()
-        except (ValueError, TypeError, RecursionError):
+        except (ValueError, TypeError, OverflowError, RecursionError):
             return
 
     # --- from the task's group

@@ -13,6 +13,7 @@ from workspaces.actions.errors import Refused
 from workspaces.actions.escalations import answer_escalation
 from workspaces.domain.escalations import Decision
 from workspaces.domain.roles import Role
+from workspaces.domain.text import too_deep
 from workspaces.queries.escalations import Typed, card_of, closed_cards, open_cards
 from workspaces.web.access import escalation_or_404, is_htmx, require_role, signed_in, user_of
 from workspaces.web.errors import steering
@@ -91,6 +92,8 @@ def _arguments(text: str) -> dict[str, Any]:
         ) from None
     except (ValueError, RecursionError) as error:
         raise Refused(f"The arguments are not JSON: {error}.") from None
+    if too_deep(arguments):
+        raise Refused("The arguments are nested too deeply.")
     if not isinstance(arguments, dict):
         raise Refused("The arguments have to be one JSON object: { … }.")
     return arguments
