@@ -140,7 +140,8 @@ def test_a_timeout_kills_also_the_grandchildren_that_left_the_group(sandbox: Any
 def test_a_timeout_of_one_command_leaves_another_alone(sandbox: Any, shell: Any) -> None:
     thread, ended = in_thread(sandbox, "sleep 2; echo lives", key="other")
     wait_until(lambda: sandbox.is_known("other"))
-    assert shell("sleep 60", timeout_s=0.3).timed_out
+    stopped = shell("exec sleep 60", timeout_s=0.3)
+    assert (stopped.timed_out, stopped.stderr) == (True, b"")
     thread.join(20)
     assert ended[0].stdout == b"lives\n"
 

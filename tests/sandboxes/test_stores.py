@@ -149,3 +149,17 @@ def test_without_its_programs_btrfs_is_not_chosen(tmp_path: Path, monkeypatch: p
     assert "no disk limit" in reason
     with pytest.raises(SandboxUnavailable):
         choose_store(tmp_path / "root", None, "btrfs")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything, so nothing is closed to it")
+def test_what_its_owner_has_closed_is_saved_and_stays_closed(content: ContentStore) -> None:
+    closed = content.path("a") / "files" / "closed"
+    closed.mkdir()
+    (closed / "file").write_text("secret")
+    (closed / "file").chmod(0)
+    closed.chmod(0)
+    ref = content.save("a", quiet).ref
+    assert closed.stat().st_mode & 0o777 == 0
+    content.put_back("a", ref, 0)
+    assert closed.stat().st_mode & 0o777 == 0
+    assert content.read(ref, "closed/file") == b"secret"
