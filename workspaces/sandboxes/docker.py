@@ -13,6 +13,7 @@ import hashlib
 import json
 import os
 import socket
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -75,12 +76,14 @@ class DockerDriver:
         self.store: DiskStore
         self.store, self.store_reason = choose_store(self.root, self.owner, store, btrfs_size_bytes)
         self._client: docker.DockerClient | None = None
+        self._connecting = threading.Lock()
 
     @property
     def client(self) -> docker.DockerClient:
-        if self._client is None:
-            self._client = connect()
-        return self._client
+        with self._connecting:
+            if self._client is None:
+                self._client = connect()
+            return self._client
 
     @property
     def snapshots(self) -> SnapshotStore:
