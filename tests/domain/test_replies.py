@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from workspaces.domain.replies import ProposedCall, ReplyReading, read_reply
 from workspaces.providers.base import RawToolCall
+from workspaces.providers.history import argument_object
 
 TOOLS = frozenset({"write_file", "run_shell", "finish"})
 TRANSCRIPTS = Path(__file__).parent.parent / "data" / "model_failures"
@@ -48,6 +49,32 @@ def test_broken_json_says_where_and_why() -> None:
     assert call.problem == "unparsable"
     assert "line 2, column 13" in call.detail
     assert "Expecting value" in call.detail
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ('{"n": 1e999}', "too large a number"),
+        ('{"n": -1e999}', "too large a number"),
+        ('{"n": ' + "9" * 5_000 + "}", ""),
+        ('{"n": ' + "[" * 900 + "]" * 900 + "}", "nested too deeply"),
+        ('{"n": ' + '{"a": ' * 400 + "1" + "}" * 401, "nested too deeply"),
+        ("[" * 50_000 + "]" * 50_000, "nested too deeply"),
+    ],
+)
+def test_arguments_that_nobody_can_store_are_unparsable(arguments: str, told: str) -> None:
+    """Wherever they stand: in a call, in a fenced block, in the open, or encoded twice."""
+    call = native(arguments)
+    assert call.problem == "unparsable"
+    assert told in call.detail
+    written = f'{{"name": "finish", "arguments": {arguments}}}'
+    for reading in (
+        text(written),
+        text(f"```json\n{written}\n```"),
+        text(json.dumps({"name": "finish", "arguments": arguments})),
+    ):
+        assert all(found.arguments is None for found in reading.calls)
+    assert "_unparsed" in argument_object(arguments), "and it can be sent back"
 
 
 @pytest.mark.parametrize("cut", ['{"path": "a", "content": "hel', '{"path": "a"', '{"path": ', "{", "", '{"a": "x\\'])
@@ -255,9 +282,9 @@ def test_any_text_is_read_without_a_crash(written: str) -> None:
     "piece", ["{", "{{", "[", "```\n", "<tool_call>", '{"name":', '{{"name":', '{"name": "finish", ']
 )
 def test_a_hostile_text_is_read_in_a_moment(piece: str) -> None:
-    started = time.monotonic()
+    started = time.process_time()
     text(piece * (300_000 // len(piece)))
-    assert time.monotonic() - started < 2.0
+    assert time.process_time() - started < 2.0
 
 
 # --- ten measured transcripts of small models

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import socket
 import threading
 import time
@@ -14,7 +15,7 @@ from typing import Any
 import pytest
 
 from tests.providers.servers import KEY, MODEL, USAGE, Plan, Server
-from workspaces.providers import make_provider
+from workspaces.providers import faults, limits, make_provider
 from workspaces.providers.base import (
     CallInterrupted,
     ChatMessage,
@@ -302,6 +303,61 @@ def test_what_is_no_reply_is_malformed(server: Server, body: bytes, content_type
     server.plans = [Plan(body=body, content_type=content_type)]
     error = fails(server)
     assert (error.kind, error.permanent) == ("malformed", False)
+
+
+def many_calls(count: int) -> Plan:
+    return Plan(calls=tuple((f"call_{at}", "finish", ("{}",)) for at in range(count)))
+
+
+def test_a_reply_of_very_many_calls_is_malformed(server: Server) -> None:
+    server.plans = [many_calls(limits.MAX_CALLS)]
+    assert len(ask(server).tool_calls) == limits.MAX_CALLS
+    server.plans = [many_calls(limits.MAX_CALLS + 1)]
+    error = fails(server)
+    assert (error.kind, error.permanent) == ("malformed", False)
+    assert "tool calls" in str(error)
+
+
+@pytest.mark.parametrize("streams", [True, False])
+def test_a_reply_without_end_is_given_up(server: Server, streams: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "MAX_CHARS", 10_000)
+    server.plans = [Plan(text=("a" * 5_000,) * 3, streams=streams)]
+    assert "characters" in str(fails(server))
+    server.plans = [Plan(calls=(("c", "write_file", ('{"path": "', "a" * 10_000, '"}')),), streams=streams)]
+    assert "characters" in str(fails(server))
+
+
+@pytest.mark.parametrize("kind", ["text/event-stream", "application/json"])
+def test_a_body_or_a_line_without_end_is_given_up(server: Server, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "MAX_LINE_BYTES", 1_000_000)
+    monkeypatch.setattr(limits, "MAX_WHOLE_BYTES", 1_000_000)
+    server.plans = [Plan(body=b"data: " + b"a" * 3_000_000, content_type=kind)]
+    error = fails(server)
+    assert error.kind == "malformed"
+    assert "larger than" in str(error)
+
+
+def test_a_packed_reply_is_not_unpacked(server: Server) -> None:
+    """A few kilobytes unfold to gigabytes."""
+    packed = gzip.compress(b"\0" * 10_000_000)
+    server.plans = [Plan(body=packed, content_type="application/json", headers=(("Content-Encoding", "gzip"),))]
+    error = fails(server)
+    assert error.kind == "malformed"
+    assert "packed" in str(error)
+    sent = {name.lower(): value for name, value in server.headers[-1].items()}
+    assert sent["accept-encoding"] == "identity"
+
+
+def test_counts_that_nobody_can_store_count_as_none() -> None:
+    assert [faults.count(value) for value in (10**30, -5, 1e300, "7", None, True)] == [0] * 6
+    assert faults.count(1_000_000_000) == 1_000_000_000
+
+
+def test_endless_ids_and_names_are_cut_as_they_are_stored(server: Server) -> None:
+    server.plans = [Plan(calls=(("i" * 100_000, "n" * 100_000, ("{}",)),))]
+    (call,) = ask(server).tool_calls
+    assert 0 < len(call.call_id) <= 200
+    assert len(call.name) <= 200
 
 
 @pytest.mark.parametrize("drop", ["broken", "clean"])

@@ -103,6 +103,8 @@ def test_an_edit_runs_with_the_edited_arguments(desk: Desk, signed_in: SignIn) -
         ('{"customer": "ACME", "amount": -1}', "amount"),
         ('{"customer": "ACME", "amount": NaN}', "not JSON"),
         ("[" * 100_000, "not JSON"),
+        ('{"customer": "ACME", "amount": 1e999}', "finite"),
+        ('{"customer": ' + "[" * 900 + "]" * 900 + "}", "nested too deeply"),
     ],
 )
 def test_a_refused_edit_keeps_what_was_typed(desk: Desk, signed_in: SignIn, typed: str, told: str) -> None:

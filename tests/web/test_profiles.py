@@ -98,6 +98,8 @@ def test_only_staff_make_profiles_for_the_site(desk: Desk, signed_in: SignIn) ->
         ("declared_tools", "- &a [1]\n- *a", "aliases"),
         ("declared_tools", "- .nan", "cannot be read"),
         ("options", "[1]", "one object"),
+        ("options", '{"a": ' + "[" * 300 + "]" * 300 + "}", "cannot be read"),
+        ("input_usd_per_mtok", "99999999999", "less than or equal to"),
         ("name", " ", "Give the profile a name"),
     ],
 )
