@@ -30,7 +30,7 @@ class Socket:
             "type": "websocket",
             "path": parts.path,
             "query_string": parts.query.encode(),
-            "headers": [(b"origin", self.origin.encode()), (b"cookie", cookie.encode())],
+            "headers": [(b"host", b"localhost"), (b"origin", self.origin.encode()), (b"cookie", cookie.encode())],
             "subprotocols": [],
         }
         self.app = ApplicationCommunicator(application, scope)

@@ -101,15 +101,26 @@ def test_who_is_deactivated_is_disconnected(desk: Desk, monkeypatch: pytest.Monk
 @pytest.mark.parametrize("path", ["/ws/fleet/", "/ws/inbox/"])
 def test_another_origin_and_a_stranger_are_refused(desk: Desk, path: str) -> None:
     async def test() -> None:
-        async with Socket(path, desk.owner, origin="https://evil.example") as foreign:
-            assert foreign.code is not None
+        for origin in ("https://evil.example", "http://localhost:8080", "null", "http://localhost.evil.example", ""):
+            async with Socket(path, desk.owner, origin=origin) as foreign:
+                assert foreign.code is not None, origin
         async with Socket(path) as stranger:
             assert stranger.code is not None
 
     run(test())
 
 
-@pytest.mark.parametrize("sent", ["{", "[]", '{"rows": "x"}', '{"rows": [null]}', '{"rows": 5}', "\u0000"])
+def test_a_socket_that_is_not_there_is_refused(desk: Desk) -> None:
+    async def test() -> None:
+        async with Socket("/ws/nowhere/", desk.owner) as nowhere:
+            assert nowhere.code is not None
+
+    run(test())
+
+
+@pytest.mark.parametrize(
+    "sent", ["{", "[]", '{"rows": "x"}', '{"rows": [null]}', '{"rows": 5}', '{"rows": [1e999]}', "\u0000"]
+)
 def test_nonsense_from_a_page_is_ignored(desk: Desk, sent: str) -> None:
     task = desk.task()
 

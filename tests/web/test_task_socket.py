@@ -235,7 +235,18 @@ def test_a_role_taken_away_ends_the_socket_at_the_next_event(desk: Desk) -> None
 
 
 @pytest.mark.parametrize(
-    "noise", ["", "{", "[]", "1", '{"after": "x"}', '{"after": null}', '{"escalations": 3, "after": 1}']
+    "noise",
+    [
+        "",
+        "{",
+        "[]",
+        "1",
+        '{"after": "x"}',
+        '{"after": null}',
+        '{"after": 1e999}',
+        '{"escalations": 3, "after": 1}',
+        '{"escalations": [1e999], "after": 1}',
+    ],
 )
 def test_noise_from_a_page_changes_nothing(desk: Desk, noise: str) -> None:
     task = desk.task()
