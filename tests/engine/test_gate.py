@@ -219,3 +219,26 @@ def test_the_limit_of_steps_asks_and_can_be_raised() -> None:
     assert open_one(task).kind == "limit"
     answer_escalation(open_one(task).pk, decision=Decision.RAISE, actor=task.created_by, extra_steps=5)
     assert work(task).status == TaskStatus.SUCCEEDED
+
+
+def test_three_replies_with_only_corrected_calls_ask_a_person() -> None:
+    task = work(scripted_task("replies: [{calls: [{name: finish, arguments: {}}], repeat: 9}]"))
+    assert open_one(task).kind == "no_action"
+    assert kinds(task).count("call.judged") == 3
+
+
+def test_an_end_written_beside_a_failed_call_does_not_end_the_task() -> None:
+    task = work(
+        scripted_task(
+            """
+            replies:
+              - calls:
+                  - {name: edit_file, arguments: {path: nope.txt, old: a, new: b}}
+                  - {name: finish, arguments: {summary: "I edited nope.txt"}}
+              - calls: [{name: finish, arguments: {summary: "there is no nope.txt"}}]
+            """
+        )
+    )
+    assert (task.status, task.result) == (TaskStatus.SUCCEEDED, "there is no nope.txt")
+    told = Message.objects.filter(task=task, role="tool").order_by("seq", "part")[1]
+    assert "not finished" in told.content

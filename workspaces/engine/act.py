@@ -12,7 +12,7 @@ from workspaces.actions.errors import Refused
 from workspaces.actions.streams import OutputStream
 from workspaces.domain.effects import Effect
 from workspaces.domain.results import ResultClass
-from workspaces.domain.states import CallStatus, EscalationKind, EscalationStatus
+from workspaces.domain.states import CallStatus, EscalationKind, EscalationStatus, Verdict
 from workspaces.engine.disk import Disk, call_key
 from workspaces.engine.gate import ask_when_silent
 from workspaces.engine.notebook import Notebook
@@ -23,6 +23,7 @@ from workspaces.tools.base import Tool, ToolContext, ToolResult
 
 logger = logging.getLogger(__name__)
 
+FINISH = "finish"
 DONE = (CallStatus.DONE.value, CallStatus.ABANDONED.value)
 
 
@@ -49,7 +50,13 @@ class Actor:
                 if not self._is_asked(call):
                     newly_held.append(call)
             elif call.status == CallStatus.APPROVED.value:
-                self._run_one(call)
+                failed = next(
+                    (earlier for earlier in calls if earlier.position < call.position and _went_wrong(earlier)), None
+                )
+                if call.name == FINISH and failed is not None:
+                    self._not_finished(call, failed)
+                else:
+                    self._run_one(call)
                 self.run.obey(self.disk)
         if any(call.status not in DONE for call in calls):
             self._wait(newly_held)
@@ -70,8 +77,18 @@ class Actor:
         )
         if finish is not None:
             raise Ended
-        if not calls:
+        if all(call.verdict == Verdict.CORRECT.value for call in calls):
             ask_when_silent(run, self.step)
+
+    def _not_finished(self, call: ToolCall, failed: ToolCall) -> None:
+        """The end was written before the model could read what went wrong in the same reply."""
+        call_actions.answer_call(
+            self.run.task.pk,
+            self.run.fence,
+            call,
+            f"The task is not finished: {failed.name} in the same reply went wrong. Read its result, then go on.",
+            ResultClass.ERROR,
+        )
 
     def _is_asked(self, call: ToolCall) -> bool:
         return Escalation.objects.filter(tool_call=call, status=EscalationStatus.OPEN.value).exists()
@@ -195,6 +212,12 @@ class Actor:
             f"{call.name} was started and its result was lost. It may have happened or not: look outside, then say.",
         )
         call.status = CallStatus.HELD.value
+
+
+def _went_wrong(call: ToolCall) -> bool:
+    """It was not run, or what it gave is no success. An empty result may be what was wanted."""
+    fine = (ResultClass.OK.value, ResultClass.EMPTY.value, ResultClass.TRUNCATED.value)
+    return call.status in DONE and call.result_class not in fine
 
 
 def _needs_sandbox(tool: Tool) -> bool:

@@ -89,24 +89,24 @@ def _without_calls(run: Run, step: Step, reading: ReplyReading) -> None:
 
 
 def silent_steps(step: Step) -> int:
-    """How many steps up to this one, in a row on its branch, had no call."""
+    """How many steps up to this one, in a row on its branch, had no call that could run."""
     numbers = Step.objects.filter(branch=step.branch, number__lte=step.number).order_by("-number")
     silent = 0
     for number in numbers.values_list("pk", flat=True)[:SILENT_STEPS]:
-        if ToolCall.objects.filter(step_id=number).exists():
+        if ToolCall.objects.filter(step_id=number).exclude(verdict=Verdict.CORRECT.value).exists():
             break
         silent += 1
     return silent
 
 
 def ask_when_silent(run: Run, step: Step) -> None:
-    """After some replies in a row without a call, a person decides. Raises Ended when one is asked."""
+    """After some replies in a row without a call that could run, a person decides. Raises Ended when one is asked."""
     if silent_steps(step) >= SILENT_STEPS:
         steps.escalate(
             run.task.pk,
             run.fence,
             EscalationKind.NO_ACTION,
-            f"The agent has replied {SILENT_STEPS} times in a row without calling a tool. "
+            f"The agent has replied {SILENT_STEPS} times in a row without a call that could run. "
             "Tell it what to do, or give up.",
         )
         raise Ended
