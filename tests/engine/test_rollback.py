@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
+from django.db import connection, transaction
 
 from tests.harness import SEND_INVOICE, events, scripted_task, work
 from workspaces.actions.errors import Refused
 from workspaces.actions.escalations import answer_escalation
 from workspaces.actions.rollbacks import fork, roll_back
-from workspaces.actions.tasks import pause_task, resume_task
+from workspaces.actions.tasks import pause_task, resume_task, send_message
 from workspaces.domain.escalations import Decision
 from workspaces.domain.states import PauseMode, TaskStatus
 from workspaces.engine.boxes import sandbox_for
-from workspaces.models import AuditEntry, Checkpoint, Escalation, LedgerEntry, Task
+from workspaces.models import AuditEntry, Checkpoint, Escalation, Event, LedgerEntry, Task
 from workspaces.queries.history import conversation
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -101,6 +105,56 @@ def sent_and_paused() -> Task:
     task = work(task, until=lambda t: t.steps_taken >= 3)
     pause_task(task.pk, mode=PauseMode.BOUNDARY, reason="look", actor=task.created_by)
     return work(task)
+
+
+def test_of_many_who_roll_back_at_once_one_does() -> None:
+    task = paused_after(3)
+    checkpoint = checkpoint_of(task, 1)
+    together = threading.Barrier(5)
+
+    def press(reason: str) -> str:
+        together.wait(10)
+        try:
+            roll_back(checkpoint.pk, reason=reason, actor=task.created_by)
+            return "done"
+        except Refused as refusal:
+            return str(refusal)
+        finally:
+            connection.close()
+
+    with ThreadPoolExecutor(5) as pool:
+        told = sorted(pool.map(press, ["a", "b", "c", "d", "e"]))
+    assert told.count("done") == 1, told
+    assert all("already" in words for words in told if words != "done")
+    assert task.branches.count() == 2
+    work(task)
+    resume_task(task.pk, actor=task.created_by)
+    assert work(task).status == TaskStatus.SUCCEEDED.value
+
+
+def test_who_waits_while_the_task_is_taken_back_writes_on_the_new_branch() -> None:
+    """The lock comes with the task's new row, whose branch the waiting statement could not see."""
+    task = paused_after(3)
+    failed: list[Exception] = []
+
+    def say() -> None:
+        try:
+            send_message(task.pk, text="careful", actor=task.created_by)
+        except Exception as error:
+            failed.append(error)
+        finally:
+            connection.close()
+
+    speaker = threading.Thread(target=say)
+    with transaction.atomic():
+        roll_back(checkpoint_of(task, 1).pk, reason="again", actor=task.created_by)
+        speaker.start()
+        speaker.join(0.5)
+        assert speaker.is_alive(), "it waits for the lock"
+    speaker.join(10)
+    assert not failed, failed
+    said = Event.objects.filter(task=task, kind="message.added").get()
+    assert said.branch_number == 2
 
 
 def test_a_completed_irreversible_effect_is_replayed_after_a_rollback() -> None:

@@ -74,7 +74,7 @@ def renew(held: Mapping[int, int], *, lease_s: float) -> set[int]:
             " FROM (SELECT task.id FROM workspaces_task AS task"
             "         JOIN unnest(%s::bigint[], %s::bigint[]) AS held(id, fence)"
             "           ON task.id = held.id AND task.fence = held.fence"
-            "          FOR UPDATE OF task SKIP LOCKED) AS ours"
+            "          FOR NO KEY UPDATE OF task SKIP LOCKED) AS ours"
             " WHERE workspaces_task.id = ours.id"
             " RETURNING workspaces_task.id",
             [lease_s, list(held), list(held.values())],

@@ -32,7 +32,7 @@ class Pen:
         self.task = task
         self.actor = actor
         self.now: datetime = timezone.now()
-        self._read_branch: tuple[int | None, int] = (task.branch_id, task.branch_number)  # type: ignore[attr-defined]
+        self._read_branch: tuple[int | None, int | None] = (task.branch_id, task.branch_number)  # type: ignore[attr-defined]
         self._events: list[Event] = []
         self._messages: list[Message] = []
         self._dirty: set[str] = set()
@@ -44,9 +44,9 @@ class Pen:
 
     @property
     def branch_number(self) -> int:
-        """Read with the lock, until the task goes over to another branch."""
+        """Read with the lock; anew when the task goes (or has just gone) over to another branch."""
         branch_id, number = self._read_branch
-        return number if branch_id == self.task.branch_id else self.branch.number
+        return number if number is not None and branch_id == self.task.branch_id else self.branch.number
 
     def set(self, **fields: Any) -> None:
         for name, value in fields.items():
@@ -172,10 +172,11 @@ class Pen:
             live.publish(self.task.pk, self.task.workspace_id, self.task.last_seq)
 
 
+# Not a join: who waits here for the lock while another writer moves the task to a new branch gets the new row of
+# the task, but sees the branches as they were before, and a join would find nothing. The number is NULL then.
 _LOCKED = """
-SELECT task.*, branch.number AS branch_number
-  FROM workspaces_task AS task JOIN workspaces_branch AS branch ON branch.id = task.branch_id
- WHERE task.id = %s FOR NO KEY UPDATE OF task
+SELECT task.*, (SELECT number FROM workspaces_branch WHERE id = task.branch_id) AS branch_number
+  FROM workspaces_task AS task WHERE task.id = %s FOR NO KEY UPDATE
 """
 
 

@@ -20,7 +20,7 @@ from workspaces.domain.states import (
     is_quiet,
 )
 from workspaces.domain.text import clean_text, clip
-from workspaces.models import Branch, Checkpoint, Latch, Step, Task, ToolCall, User
+from workspaces.models import Branch, Checkpoint, Latch, Message, ModelCall, Step, Task, ToolCall, User
 from workspaces.queries.history import effects_since
 
 from .checkpoints import save_checkpoint
@@ -49,6 +49,8 @@ def roll_back(checkpoint_id: int, *, reason: str, actor: User) -> Task:
             raise Refused(f"Task {task.pk} is {task.status}. Pause it first, then roll back.")
         if task.lease_until is not None and task.lease_until > pen.now:
             raise Refused("A worker still holds the task; try again in a moment.")
+        if _stands_at(pen, checkpoint):
+            raise Refused("The task stands at this checkpoint already: somebody has just taken it back there.")
         if not hold_workspace(task):
             raise Refused(
                 "Another task works in this workspace now, and a rollback would take its files along. "
@@ -108,6 +110,18 @@ def roll_back(checkpoint_id: int, *, reason: str, actor: User) -> Task:
         pen.audit("task.rollback", reason=reason, checkpoint=checkpoint.pk, seq=checkpoint.seq, kept=kept)
         dispatch.advance(task.pk)
         return task
+
+
+def _stands_at(pen: Pen, checkpoint: Checkpoint) -> bool:
+    """Whether the current branch begins at that checkpoint and nothing has happened on it."""
+    branch = pen.branch
+    return (
+        (branch.parent_id, branch.parent_seq) == (checkpoint.branch_id, checkpoint.seq)
+        and pen.task.scratchpad == checkpoint.scratchpad
+        and not Message.objects.filter(branch=branch).exists()
+        and not ModelCall.objects.filter(step__branch=branch).exists()
+        and not ToolCall.objects.filter(branch=branch, attempt__gt=0).exists()
+    )
 
 
 def fork(checkpoint_id: int, *, reason: str, actor: User, instruction: str = "", hold: bool = False) -> Task:
