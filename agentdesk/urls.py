@@ -14,6 +14,7 @@ urlpatterns = [
     path("", include("workspaces.web.urls")),
 ]
 
+handler400 = "workspaces.web.errors.unreadable"
 handler403 = "workspaces.web.errors.forbidden"
 handler404 = "workspaces.web.errors.not_found"
 handler500 = "workspaces.web.errors.broken"

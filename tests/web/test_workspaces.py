@@ -82,6 +82,14 @@ def test_the_owner_keeps_the_role_and_names_have_to_exist(desk: Desk, signed_in:
     assert owner.get(f"/workspaces/{desk.workspace.pk}/members/").status_code == 405
 
 
+@pytest.mark.parametrize("name", ["a\x00b", "\x00", "x" * 100_000])
+def test_a_name_that_no_user_can_have_is_refused(desk: Desk, signed_in: SignIn, name: str) -> None:
+    path = f"/workspaces/{desk.workspace.pk}/members/"
+    response = signed_in(desk.owner).post(path, {"user": name, "role": "viewer"})
+    assert response.status_code == 409
+    assert "Nobody here signs in as" in page(response).text("#problem")
+
+
 def test_signing_in_and_out(client: Client) -> None:
     user = User.objects.create_user("ann", password="correct horse battery")
     refused = client.post("/sign-in/", {"username": "ann", "password": "wrong"})
@@ -118,3 +126,26 @@ def test_what_does_not_exist_is_a_page_in_our_style(desk: Desk, signed_in: SignI
     assert response.status_code == 404
     assert page(response).text("main h1") == "There is nothing here"
     page(response).one("nav.topnav")
+
+
+def test_a_form_that_is_too_large_is_told_so(desk: Desk, signed_in: SignIn) -> None:
+    client = signed_in(desk.owner)
+    for form in ({"name": "x" * 5_000_000}, {f"field{at}": "" for at in range(2_000)}):
+        body = "&".join(f"{name}={value}" for name, value in form.items())
+        response = client.post("/workspaces/new/", body, content_type="application/x-www-form-urlencoded")
+        assert response.status_code == 413
+        assert "attach" in page(response).text("#problem")
+        response = client.post(
+            "/workspaces/new/", body, content_type="application/x-www-form-urlencoded", headers={"HX-Request": "true"}
+        )
+        assert response.status_code == 413
+        assert "attach" in page(response).text(".notice")
+
+
+@pytest.mark.parametrize("user", ["owner", ""])
+def test_a_request_that_cannot_be_read_is_told_so(desk: Desk, signed_in: SignIn, client: Client, user: str) -> None:
+    client = signed_in(desk.owner) if user else client
+    evil = client.get("/", headers={"Host": "evil.example"})
+    assert evil.status_code == 400
+    assert "cannot be read" in page(evil).text("#problem")
+    assert b"evil.example" not in evil.content

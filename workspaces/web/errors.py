@@ -5,10 +5,13 @@ from __future__ import annotations
 from functools import wraps
 from typing import Any
 
+from django.conf import settings
 from django.contrib import messages
-from django.core.exceptions import PermissionDenied
+from django.contrib.auth.models import AnonymousUser
+from django.core.exceptions import PermissionDenied, RequestDataTooBig, TooManyFieldsSent, TooManyFilesSent
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
+from django.template.defaultfilters import filesizeformat
 from django.template.loader import render_to_string
 from django.views.decorators.http import require_POST
 
@@ -17,6 +20,7 @@ from workspaces.actions.errors import Refused
 from .access import View, is_htmx, signed_in
 
 TITLES = {
+    400: "That cannot be read",
     403: "You may not do that",
     404: "There is nothing here",
     409: "That is not possible now",
@@ -71,6 +75,20 @@ def forbidden(request: HttpRequest, exception: Exception | None = None) -> HttpR
 
 def not_found(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:
     return problem(request, 404, "It does not exist, or you are not a member of its workspace.")
+
+
+def unreadable(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:
+    """A form that is too large or none at all, or an address that is not ours; perhaps before anybody is signed in."""
+    status, text = 400, "The request cannot be read. Reload the page and try again."
+    if isinstance(exception, RequestDataTooBig):
+        status = 413
+        limit = filesizeformat(settings.DATA_UPLOAD_MAX_MEMORY_SIZE)
+        text = f"The form holds more than {limit} of text. Go back, and put long material into an attached file."
+    elif isinstance(exception, TooManyFieldsSent | TooManyFilesSent):
+        status, text = 413, "The form has too many fields or files. Go back, and attach an archive instead."
+    if not hasattr(request, "user"):
+        request.user = AnonymousUser()
+    return problem(request, status, text)
 
 
 def broken(request: HttpRequest) -> HttpResponse:

@@ -13,6 +13,7 @@ from workspaces.actions.errors import Refused
 from workspaces.actions.workspaces import create_workspace
 from workspaces.actions.workspaces import set_member as set_member_role
 from workspaces.domain.roles import Role
+from workspaces.domain.text import clean_text
 from workspaces.models import User, Workspace
 from workspaces.queries.workspaces import workspace_rows, workspace_view
 from workspaces.web.access import require_role, signed_in, user_of, workspace_or_404
@@ -58,7 +59,7 @@ def set_member(request: HttpRequest, workspace_id: int) -> HttpResponse:
     """Give a role, change it, or (role "none") take it away."""
     workspace = workspace_or_404(request, workspace_id)
     require_role(request, workspace, Role.OWNER)
-    name = request.POST.get("user", "").strip()
+    name = clean_text(request.POST.get("user", "")).strip()
     member = User.objects.filter(username=name, is_active=True).first()
     if member is None:
         raise Refused(f"Nobody here signs in as {name[:80] or '(no name)'}. Names are case-sensitive.")
