@@ -13,7 +13,6 @@ Options (all optional):
 from __future__ import annotations
 
 import json
-import ssl
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -21,11 +20,11 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 import anthropic
-import anyio
 import httpx2
 
 from workspaces.domain.text import clean_text
 from workspaces.providers import faults, limits
+from workspaces.providers.asking import ask
 from workspaces.providers.assembly import field_of, text_of
 from workspaces.providers.base import (
     ChatMessage,
@@ -37,7 +36,7 @@ from workspaces.providers.base import (
     RawToolCall,
     TokenUsage,
 )
-from workspaces.providers.driving import DeadlinePassed, drive, tls_context
+from workspaces.providers.driving import tls_context
 from workspaces.providers.history import sendable, with_unique_ids
 
 DEFAULT_BASE_URL = "https://api.anthropic.com"
@@ -113,31 +112,16 @@ class AnthropicProvider:
         faults.checked_url(self._base_url)
         key = faults.checked_key(self._config, self._where)
         arriving = _Arriving()
-        error: ProviderError
-        try:
-            drive(
-                lambda: self._send(key, request, arriving, on_text),
-                timeout_s=self._config.timeout_s,
-                interrupt=interrupt,
-                partial=arriving.joined,
-            )
-            return self._reply(arriving, request)
-        except ProviderError as known:
-            error = known
-        except DeadlinePassed:
-            error = faults.too_slow(self._where, self._config.timeout_s)
-        except (
-            anthropic.AnthropicError,
-            httpx2.HTTPError,
-            httpx2.InvalidURL,
-            ssl.SSLError,
-            anyio.EndOfStream,
-        ) as raised:
-            error = self._error(raised)
-        except (json.JSONDecodeError, UnicodeDecodeError):
-            error = faults.unreadable(self._where, "not JSON in the stream")
-        # Raised outside the handlers: the vendor's exceptions hold the request with its key.
-        raise error
+        return ask(
+            lambda: self._send(key, request, arriving, on_text),
+            read=lambda: self._reply(arriving, request),
+            explain=self._error,
+            vendor_error=anthropic.AnthropicError,
+            where=self._where,
+            timeout_s=self._config.timeout_s,
+            interrupt=interrupt,
+            partial=arriving.joined,
+        )
 
     async def _send(
         self, key: str, request: ChatRequest, arriving: _Arriving, on_text: Callable[[str], None] | None
