@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import Any
 
 import pytest
+from django.conf import settings
 
 from tests.web.pages import page, words
 from tests.web.people import Desk
 from tests.web.worked import finished_task
 from workspaces.engine.boxes import sandbox_for
 from workspaces.models import Checkpoint, Task
+from workspaces.sandboxes.base import FileChange
+from workspaces.web.views.files import printable_changes
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -30,6 +35,19 @@ def test_a_folder_is_listed_now_and_as_saved(desk: Desk, signed_in: Any) -> None
     assert [words(cell) for cell in before.all(".file-name")] == ["hello.txt"]
     inner = page(client.get(f"/tasks/{task.pk}/panels/files/?path=data", **HX))
     assert [words(cell) for cell in inner.all(".file-name")] == ["noise.bin"]
+
+
+def test_names_that_are_no_utf8_are_listed_and_break_no_page(desk: Desk, signed_in: Any) -> None:
+    task = finished_task(desk)
+    folder = Path(settings.SANDBOX_ROOT)
+    (files,) = [found.parent for found in folder.rglob("hello.txt") if desk.workspace.sandbox_key in str(found)][:1]
+    for name in (b"bad\xffname", b"new\nline"):
+        Path(os.fsdecode(os.fsencode(files) + b"/" + name)).write_text("x")
+    client = signed_in(desk.operator)
+    listed = [words(cell) for cell in page(client.get(f"/tasks/{task.pk}/panels/files/", **HX)).all(".file-name")]
+    assert any("bad\N{REPLACEMENT CHARACTER}name" in name for name in listed)
+    changes = printable_changes([FileChange("bad\udcffname", "added", None, 1)])
+    assert [change.path for change in changes] == ["bad\N{REPLACEMENT CHARACTER}name"]
 
 
 def test_a_file_is_shown_as_text_and_never_as_markup(desk: Desk, signed_in: Any) -> None:

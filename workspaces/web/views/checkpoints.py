@@ -23,6 +23,7 @@ from ..access import require_role, signed_in, task_or_404, user_of
 from ..errors import is_htmx, problem
 from ..task_parts import head_context
 from ..trace_rows import number_or_none
+from .files import printable_changes
 
 FILES_NAMED = 200
 
@@ -82,7 +83,8 @@ def _files_undone(preview: RollbackPreview) -> tuple[list[FileChange], str]:
         return [], ""
     refs = preview.checkpoint.snapshot.ref, preview.newest.snapshot.ref
     try:
-        return driver_for(preview.checkpoint.task.workspace).snapshots.changes(*refs), ""
+        found = driver_for(preview.checkpoint.task.workspace).snapshots.changes(*refs)
+        return printable_changes(found), ""
     except SandboxError as error:
         return [], str(error)
 

@@ -5,6 +5,8 @@ Contents are only ever shown as escaped text or sent as an attachment: nothing a
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import Any
 from urllib.parse import quote
@@ -18,7 +20,15 @@ from workspaces.domain.text import binary_note, clean_text, decode_output
 from workspaces.engine.boxes import driver_for, sandbox_for
 from workspaces.models import Checkpoint, Task
 from workspaces.queries.checkpoints import LISTED, checkpoints_of
-from workspaces.sandboxes.base import Entry, FileTooLarge, NotAFile, PathRefused, SandboxError, SnapshotMissing
+from workspaces.sandboxes.base import (
+    Entry,
+    FileChange,
+    FileTooLarge,
+    NotAFile,
+    PathRefused,
+    SandboxError,
+    SnapshotMissing,
+)
 
 from ..access import signed_in, task_or_404
 from ..errors import is_htmx
@@ -63,16 +73,27 @@ def tree_context(task: Task, at: str | None, path: str | None) -> dict[str, Any]
         trouble = f"This folder is not there: {error}"
     except SandboxError as error:
         trouble = f"The files cannot be read now: {error} {error.hint}".strip()
-    folders_first = sorted(entries[:ENTRIES], key=lambda entry: (entry.kind != "folder", entry.path))
+    folders_first = sorted(map(_printable, entries[:ENTRIES]), key=lambda entry: (entry.kind != "folder", entry.path))
     return {
         "at": checkpoint.seq if checkpoint else "",
         "folder": folder,
         "parents": _parents(folder),
-        "entries": [{"entry": entry, "name": PurePosixPath(clean_text(entry.path)).name} for entry in folders_first],
+        "entries": [{"entry": entry, "name": PurePosixPath(entry.path).name} for entry in folders_first],
         "more_entries": len(entries) > ENTRIES,
         "trouble": trouble,
         "saved": list(checkpoints_of(task)[:LISTED]),
     }
+
+
+def _printable(entry: Entry) -> Entry:
+    """A name that is no UTF-8 cannot stand in a page or an address: it is listed, and opened from the sandbox only."""
+    path = clean_text(entry.path)
+    return entry if path == entry.path else replace(entry, path=path, kind="other")
+
+
+def printable_changes(changes: Sequence[FileChange]) -> list[FileChange]:
+    """As `_printable`, for what differs between two saved states."""
+    return [replace(change, path=clean_text(change.path)) for change in changes]
 
 
 def _parents(folder: str) -> list[tuple[str, str]]:
@@ -152,7 +173,7 @@ def diff(request: HttpRequest, task_id: int) -> HttpResponse:
     }
     try:
         snapshots = driver_for(task.workspace).snapshots
-        context["changes"] = snapshots.changes(before.snapshot.ref, after.snapshot.ref)
+        context["changes"] = printable_changes(snapshots.changes(before.snapshot.ref, after.snapshot.ref))
     except SandboxError as error:
         context["trouble"] = str(error)
     return render(request, "files/diff.html", context)
