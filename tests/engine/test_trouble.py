@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from django.utils import timezone
@@ -15,6 +16,9 @@ from workspaces.domain.states import TaskStatus
 from workspaces.engine import boxes
 from workspaces.engine.boxes import sandbox_for
 from workspaces.models import Escalation, ModelCall, Task, ToolCall
+from workspaces.sandboxes.base import SandboxGone
+from workspaces.tools.base import ToolContext, ToolResult
+from workspaces.tools.shell import Shell
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -170,3 +174,33 @@ def test_an_engine_that_is_away_makes_the_task_wait_then_asks_a_person(monkeypat
     monkeypatch.undo()
     answer_escalation(question.pk, decision=Decision.CONTINUE, actor=task.created_by)
     assert work(task).status == TaskStatus.SUCCEEDED
+
+
+def test_a_command_that_ends_its_sandbox_each_time_is_not_run_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    began: list[str] = []
+
+    def ends_it(shell: Shell, arguments: Any, context: ToolContext) -> ToolResult:
+        if arguments["command"] != "suicide":
+            return run(shell, arguments, context)
+        began.append(context.key)
+        context.sandbox.write("half.txt", b"half")
+        raise SandboxGone("the sandbox went away")
+
+    run = Shell.run
+    monkeypatch.setattr(Shell, "run", ends_it)
+    task = work(
+        scripted_task(
+            f"""
+            replies:
+              - calls: [{{name: shell, arguments: {{command: "suicide"}}}}]
+              - calls: [{{name: shell, arguments: {{command: "ls"}}}}]
+              - calls: [{FINISH}]
+            """
+        )
+    )
+    assert len(began) == 3
+    assert task.status == TaskStatus.SUCCEEDED
+    first, second = ToolCall.objects.filter(task=task, name="shell").order_by("pk")
+    assert first.result_class == "error"
+    assert "3 times" in first.result
+    assert "half.txt" not in second.result, "the files are as they were before the call"

@@ -24,6 +24,11 @@ from workspaces.tools.base import Tool, ToolContext, ToolResult
 logger = logging.getLogger(__name__)
 
 FINISH = "finish"
+MOST_ATTEMPTS = 3
+ENDED_EACH_TIME = (
+    "The sandbox ended while this ran, {times} times, so it is not run again. It may be what ends the sandbox: killing "
+    "every process does. The files are as they were before the call."
+)
 DONE = (CallStatus.DONE.value, CallStatus.ABANDONED.value)
 
 
@@ -186,7 +191,10 @@ class Actor:
         self._outcome_unknown(call)
 
     def _outcome_unknown(self, call: ToolCall) -> None:
-        """Nobody can tell whether it ran. Undone and repeated where that is safe; else a person decides."""
+        """Nobody can tell whether it ran. Undone and repeated where that is safe; else a person decides.
+
+        Not without end: what ends its own sandbox (`kill -9 -1`) would do so again each time.
+        """
         effect = Effect(call.effect)
         if effect.leaves_sandbox:
             self._ask_what_happened(call)
@@ -200,6 +208,9 @@ class Actor:
                 step=self.step,
             )
             what = "the files were put back to before the call, then it was run again"
+        if call.attempt >= MOST_ATTEMPTS:
+            self._store(call, ToolResult(ENDED_EACH_TIME.format(times=call.attempt), ResultClass.ERROR))
+            return
         call_actions.retry_call(self.run.task.pk, self.run.fence, call, what=what)
         self._run_one(call)
 
