@@ -96,7 +96,9 @@ DATABASE["OPTIONS"] |= {
         "timeout": 15,
     },
 }
-DATABASE |= {"CONN_MAX_AGE": 0, "ATOMIC_REQUESTS": False}
+# Checked when handed out (0.1 ms): after a restart of Postgres every connection in the pool is dead, and each would
+# cost one page or one step.
+DATABASE |= {"CONN_MAX_AGE": 0, "CONN_HEALTH_CHECKS": True, "ATOMIC_REQUESTS": False}
 DATABASES = {"default": DATABASE}
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
