@@ -121,7 +121,7 @@ def test_paused_in_a_sleeping_command_rolled_back_two_checkpoints_resumed_and_an
     # --- the call that cannot be undone is held; edited and approved, it runs once, as edited
     card = page.locator("#task-escalations .card-urgent")
     card.wait_for(timeout=30_000)
-    assert olive.status() == "waiting"
+    olive.wait_status("waiting", within_s=5)
     assert not [entry.path for entry in product.sandbox(workspace).list() if entry.path == "sent.jsonl"]
     card.locator("summary", has_text="Edit").click()
     arguments = card.locator("textarea[name=arguments]")
