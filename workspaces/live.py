@@ -19,10 +19,10 @@ from django.db import transaction
 
 logger = logging.getLogger(__name__)
 
-FLEET_S = 0.2
+TRACE_S, FLEET_S = 0.03, 0.2
 
 _lock = threading.Lock()
-_soon: set[int] = set()  # tasks about which the fleet will hear in a moment
+_soon: dict[tuple[str, int], dict[str, Any]] = {}  # what is about to be sent, by group and task
 _loop: asyncio.AbstractEventLoop | None = None
 _loop_pid = 0
 
@@ -39,26 +39,28 @@ def publish(task_id: int, workspace_id: int, seq: int) -> None:
     """On commit, tell the watchers that the task's trace now reaches `seq`."""
 
     def send() -> None:
-        _send(task_group(task_id), {"type": "trace.grew", "task": task_id, "seq": seq})
-        _tell_workspace_soon(task_id, workspace_id)
+        _send_soon(task_group(task_id), TRACE_S, {"type": "trace.grew", "task": task_id, "seq": seq})
+        _send_soon(workspace_group(workspace_id), FLEET_S, {"type": "task.changed", "task": task_id})
 
     transaction.on_commit(send)
 
 
-def _tell_workspace_soon(task_id: int, workspace_id: int) -> None:
-    """A busy task writes several times a step; those who watch its workspace hear of it once every FLEET_S."""
+def _send_soon(group: str, within_s: float, message: dict[str, Any]) -> None:
+    """A task writes several times a step: one message tells of what came within a moment, with its newest seq."""
+    key = (group, message["task"])
     with _lock:
-        if task_id in _soon:
-            return
-        _soon.add(task_id)
+        waits = key in _soon
+        _soon[key] = message
+    if waits:
+        return
 
     def tell() -> None:
         with _lock:
-            _soon.discard(task_id)
-        _send(workspace_group(workspace_id), {"type": "task.changed", "task": task_id})
+            newest = _soon.pop(key, message)
+        _send(group, newest)
 
     loop = _sender_loop()
-    loop.call_soon_threadsafe(loop.call_later, FLEET_S, tell)
+    loop.call_soon_threadsafe(loop.call_later, within_s, tell)
 
 
 def text_delta(task_id: int, model_call_id: int, text: str) -> None:

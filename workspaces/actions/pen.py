@@ -7,12 +7,13 @@ when its lease was taken.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
 
-from django.db import transaction
+from django.db import connection, transaction
+from django.db.models import Model
 from django.utils import timezone
 
 from workspaces import live
@@ -164,16 +165,38 @@ class Pen:
         )
 
     def flush(self) -> None:
-        Event.objects.bulk_create(self._events)
-        Message.objects.bulk_create(self._messages)
-        if self._dirty:
-            self.task.save(update_fields=sorted(self._dirty))
+        """Events, messages and the task's row in one statement: every write of a step ends here."""
+        if not self._dirty:
+            return  # no event either: an event moves the tip
+        with_rows = [_insert(rows) for rows in (self._events, self._messages) if rows]
+        columns = [Task._meta.get_field(name) for name in sorted(self._dirty)]
+        assignments = ", ".join(f'"{field.column}" = %s' for field in columns)
+        statement = f"UPDATE workspaces_task SET {assignments} WHERE id = %s"  # noqa: S608 - columns of the model
+        if with_rows:
+            inserts = ", ".join(f"rows_{at} AS ({sql})" for at, (sql, _) in enumerate(with_rows))
+            statement = f"WITH {inserts} {statement}"
+        values = [value for _, row_values in with_rows for value in row_values]
+        values += [_stored(field, self.task) for field in columns]
+        with connection.cursor() as cursor:
+            cursor.execute(statement, [*values, self.task.pk])
         if self._events:
             live.publish(self.task.pk, self.task.workspace_id, self.task.last_seq)
 
 
-# Not a join: who waits here for the lock while another writer moves the task to a new branch gets the new row of
-# the task, but sees the branches as they were before, and a join would find nothing. The number is NULL then.
+def _insert(rows: Sequence[Event] | Sequence[Message]) -> tuple[str, list[Any]]:
+    """An INSERT of new rows of one table, and its values."""
+    table = rows[0]._meta
+    columns = [field for field in table.concrete_fields if not field.primary_key]
+    names = ", ".join(f'"{field.column}"' for field in columns)
+    row = f"({', '.join(['%s'] * len(columns))})"
+    sql = f'INSERT INTO "{table.db_table}" ({names}) VALUES {", ".join([row] * len(rows))}'  # noqa: S608
+    return sql, [_stored(field, item) for item in rows for field in columns]
+
+
+def _stored(field: Any, row: Model) -> Any:
+    return field.get_db_prep_save(getattr(row, field.attname), connection)
+
+
 _LOCKED = """
 SELECT task.*, (SELECT number FROM workspaces_branch WHERE id = task.branch_id) AS branch_number
   FROM workspaces_task AS task WHERE task.id = %s FOR NO KEY UPDATE
