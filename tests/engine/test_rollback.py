@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 
 import pytest
 from django.db import connection, transaction
+from django.utils import timezone
 
 from tests.harness import SEND_INVOICE, events, scripted_task, work
+from workspaces import dispatch
+from workspaces.actions import schedule
 from workspaces.actions.errors import Refused
 from workspaces.actions.escalations import answer_escalation
 from workspaces.actions.rollbacks import fork, roll_back
 from workspaces.actions.tasks import pause_task, resume_task, send_message
 from workspaces.domain.escalations import Decision
 from workspaces.domain.states import PauseMode, TaskStatus
-from workspaces.engine.boxes import sandbox_for
+from workspaces.engine import runner
+from workspaces.engine.boxes import driver_for, sandbox_for
 from workspaces.models import AuditEntry, Checkpoint, Escalation, Event, LedgerEntry, Task
 from workspaces.queries.history import conversation
 
@@ -155,6 +160,39 @@ def test_who_waits_while_the_task_is_taken_back_writes_on_the_new_branch() -> No
     assert not failed, failed
     said = Event.objects.filter(task=task, kind="message.added").get()
     assert said.branch_number == 2
+
+
+def test_a_snapshot_that_is_lost_is_said_once_and_another_checkpoint_can_be_taken() -> None:
+    task = paused_after(3)
+    lost = checkpoint_of(task, 1)
+    driver_for(task.workspace).snapshots.drop(lost.snapshot.ref)
+    roll_back(lost.pk, reason="back", actor=task.created_by)
+    for _ in range(4):
+        runner.advance(task.pk)
+    assert len(events(task, "escalation.opened")) == 1
+    assert Escalation.objects.get(task=task).status == "open"
+    task.refresh_from_db()
+    assert (task.status, task.lease_until) == (TaskStatus.PAUSED.value, None)
+    roll_back(checkpoint_of(task, 2).pk, reason="then there", actor=task.created_by)
+    task = work(task)
+    assert log(task).split() == ["one", "two"]
+    resume_task(task.pk, actor=task.created_by)
+    assert work(task).status == TaskStatus.SUCCEEDED
+
+
+def test_what_has_failed_is_called_again_by_the_scheduler_and_not_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    called: list[int] = []
+    task = paused_after(3)
+    lost = checkpoint_of(task, 1)
+    driver_for(task.workspace).snapshots.drop(lost.snapshot.ref)
+    roll_back(lost.pk, reason="back", actor=task.created_by)
+    monkeypatch.setattr(dispatch, "advance", called.append)
+    runner.advance(task.pk)
+    assert called == []
+    assert schedule.redispatch_due(after_s=5) == 0
+    Task.objects.filter(pk=task.pk).update(dispatched_at=timezone.now() - timedelta(seconds=6))
+    assert schedule.redispatch_due(after_s=5) == 1
+    assert called == [task.pk]
 
 
 def test_a_completed_irreversible_effect_is_replayed_after_a_rollback() -> None:

@@ -14,7 +14,7 @@ from workspaces.domain.states import (
     TaskStatus,
     WaitingFor,
 )
-from workspaces.domain.text import clip
+from workspaces.domain.text import clean_text, clip
 from workspaces.models import Checkpoint, Escalation, Snapshot, Step, ToolCall
 
 from .calls import hold_call
@@ -82,9 +82,11 @@ def wait_until(task_id: int, fence: int, what: WaitingFor, reason: str, until_in
 
 
 def escalate(task_id: int, fence: int, kind: EscalationKind, question: str) -> None:
-    """Ask about the task as a whole, and wait."""
+    """Ask about the task as a whole, and wait. A question that stands open already is not asked twice."""
     with writing(task_id, fence=fence) as pen:
-        open_escalation(pen, kind=kind, question=question, deadline=pen.now + ANSWER_WITHIN)
+        asked = {"task": pen.task, "tool_call": None, "status": "open", "kind": kind.value}
+        if not Escalation.objects.filter(**asked, question=clean_text(question)).exists():
+            open_escalation(pen, kind=kind, question=question, deadline=pen.now + ANSWER_WITHIN)
         if pen.task.status == TaskStatus.RUNNING.value:
             wait_for_operator(pen)
 
@@ -124,6 +126,7 @@ def disk_restored(
     with writing(task_id, fence=fence) as pen:
         if pen.task.disk_restore_id == snapshot.pk:
             pen.set(disk_restore=None)
+            _withdraw_questions_of_the_task(pen)
         pen.event(
             EventKind.WORKSPACE_RESTORED,
             step=step.number if step else None,

@@ -48,11 +48,13 @@ def advance(task_id: int) -> None:
     claim = leases.claim(task_id, worker=WORKER, lease_s=settings.LEASE_S)
     if claim is None:
         return
+    in_trouble = True
     with keeper().holding(task_id, claim.fence) as orders:
         try:
             _advance(claim, orders)
+            in_trouble = False
         except Ended:
-            pass
+            in_trouble = False
         except FenceLost as lost:
             logger.info("%s", lost)
             return
@@ -63,13 +65,14 @@ def advance(task_id: int) -> None:
         except Exception as error:
             logger.exception("task %s", task_id)
             _ask(claim, EscalationKind.INTERNAL, f"agentdesk failed: {type(error).__name__}: {error}")
-    leases.release(task_id, claim.fence)
+    leases.release(task_id, claim.fence, call_again=not in_trouble)
 
 
 def _try_again_later(claim: leases.Claim, error: SandboxUnavailable) -> None:
     """An engine that restarts is back in a while; one that stays away is a person's matter."""
     waits = waits_since_checkpoint(claim.task_id)
-    if waits >= SANDBOX_WAITS:
+    runs = Task.objects.filter(pk=claim.task_id, status=TaskStatus.RUNNING.value).exists()
+    if waits >= SANDBOX_WAITS or not runs:  # what is paused, or is to be, cannot wait: it says what is wrong
         _ask(claim, EscalationKind.SANDBOX, f"{error} {error.hint}".strip())
         return
     try:
