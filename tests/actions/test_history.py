@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from itertools import pairwise
 
 import pytest
@@ -10,9 +11,12 @@ from django.db import IntegrityError, connection, transaction
 from django.utils import timezone
 
 from tests.harness import make_user, make_workspace, scripted_profile, scripted_task, work
+from workspaces.actions.errors import Refused
+from workspaces.actions.latches import place_latch
 from workspaces.actions.pen import writing
-from workspaces.actions.tasks import send_message
+from workspaces.actions.tasks import cancel_task, pause_task, send_message, write_note
 from workspaces.domain.events import GENESIS, EventKind, event_hash
+from workspaces.domain.states import PauseMode
 from workspaces.models import AuditEntry, Event, Message, ModelCall, ProfileVersion, Task, UsageRecord
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -123,3 +127,22 @@ def test_text_that_no_database_holds_is_replaced_and_kept() -> None:
     stored = Message.objects.filter(task=task).order_by("seq").last()
     assert stored is not None
     assert stored.content.endswith("nul \N{REPLACEMENT CHARACTER} half \N{REPLACEMENT CHARACTER} end")
+
+
+def test_words_that_no_page_can_bear_are_refused() -> None:
+    task = scripted_task(STEPS)
+    actor, huge = task.created_by, "x" * 3_000_000
+    before = task.last_seq
+    orders: list[Callable[[], object]] = [
+        lambda: pause_task(task.pk, mode=PauseMode.NOW, reason=huge, actor=actor),
+        lambda: cancel_task(task.pk, reason=huge, actor=actor),
+        lambda: send_message(task.pk, text=huge, actor=actor),
+        lambda: write_note(task.pk, section="plan", text=huge, actor=actor),
+        lambda: write_note(task.pk, section=huge, text="x", actor=actor),
+        lambda: place_latch(mode=PauseMode.NOW, reason=huge, actor=actor, workspace=task.workspace),
+    ]
+    for order in orders:
+        with pytest.raises(Refused, match="3,000,000 characters; at most"):
+            order()
+    task.refresh_from_db()
+    assert task.last_seq == before

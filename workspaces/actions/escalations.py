@@ -27,6 +27,7 @@ from .errors import Refused
 from .pen import Pen, writing
 from .tasks import end_task
 from .waits import wake
+from .words import MESSAGE_CHARS, taken
 
 MAX_STEPS = 10_000
 
@@ -77,7 +78,7 @@ def answer_escalation(
     operators gets Refused with who was first; 3. do what the decision says; 4. event, audit; 5. queue the task
     when nothing else is open.
     """
-    words = clean_text(words).strip()
+    words = taken(words, "answer", MESSAGE_CHARS)
     task_id = Escalation.objects.values_list("task_id", flat=True).get(pk=escalation_id)
     with writing(task_id, actor=actor) as pen:
         escalation = Escalation.objects.select_related("tool_call__step", "answered_by").get(pk=escalation_id)
@@ -91,14 +92,14 @@ def answer_escalation(
             arguments = _checked_edit(escalation.tool_call, arguments)
         if decision is Decision.RAISE and not 1 <= extra_steps <= MAX_STEPS:
             raise Refused(f"Say by how many steps to raise the limit: 1 to {MAX_STEPS:,}.")
-        taken = Escalation.objects.filter(pk=escalation_id, status=EscalationStatus.OPEN.value).update(
+        changed = Escalation.objects.filter(pk=escalation_id, status=EscalationStatus.OPEN.value).update(
             status=EscalationStatus.ANSWERED.value,
             decision=decision.value,
             words=words,
             answered_by=actor,
             answered_at=pen.now,
         )
-        if taken != 1:
+        if changed != 1:
             raise Refused("Somebody else has just answered this.")
         pen.event(
             EventKind.ESCALATION_ANSWERED,

@@ -6,12 +6,12 @@ from django.db import transaction
 from django.utils import timezone
 
 from workspaces.domain.states import ACTIVE, PauseMode, TaskStatus
-from workspaces.domain.text import clean_text
 from workspaces.models import AuditEntry, Latch, Task, User, Workspace
 
 from .errors import Refused
 from .pen import writing
 from .tasks import order_pause, release_pause, standing_latch
+from .words import taken
 
 
 def place_latch(
@@ -23,6 +23,7 @@ def place_latch(
     user: User | None = None,
 ) -> Latch:
     """Hold a workspace's tasks, a user's, or (neither given) all. Tasks created later are held too."""
+    reason = taken(reason, "reason")
     with transaction.atomic():
         latch, made = Latch.objects.get_or_create(
             task=None,
@@ -31,7 +32,7 @@ def place_latch(
             released_at=None,
             defaults={
                 "mode": mode.value,
-                "reason": clean_text(reason),
+                "reason": reason,
                 "placed_by": actor,
                 "placed_at": timezone.now(),
             },
@@ -42,7 +43,7 @@ def place_latch(
             actor=actor,
             action="latch.place",
             workspace=workspace,
-            reason=clean_text(reason),
+            reason=reason,
             data={"scope": latch.scope, "mode": mode.value},
             at=latch.placed_at,
         )
@@ -55,6 +56,7 @@ def place_latch(
 
 def release_latch(latch_id: int, *, reason: str, actor: User) -> Latch:
     """Let go. Tasks that this latch paused and that no other one holds are queued again."""
+    reason = taken(reason, "reason")
     with transaction.atomic():
         latch = Latch.objects.select_for_update().get(pk=latch_id)
         if latch.released_at is not None:
@@ -66,7 +68,7 @@ def release_latch(latch_id: int, *, reason: str, actor: User) -> Latch:
             action="latch.release",
             workspace=latch.workspace,
             task=latch.task,
-            reason=clean_text(reason),
+            reason=reason,
             data={"scope": latch.scope},
             at=latch.released_at,
         )

@@ -19,7 +19,7 @@ from workspaces.domain.states import (
     Verdict,
     is_quiet,
 )
-from workspaces.domain.text import clean_text, clip
+from workspaces.domain.text import clip
 from workspaces.models import Branch, Checkpoint, Latch, Message, ModelCall, Step, Task, ToolCall, User
 from workspaces.queries.history import effects_since
 
@@ -28,6 +28,7 @@ from .errors import Refused
 from .escalations import open_escalation
 from .pen import Pen, writing
 from .tasks import abandon_unfinished_calls, order_pause, withdraw_open
+from .words import MESSAGE_CHARS, taken
 from .workspaces import create_workspace, hold_workspace
 
 
@@ -39,7 +40,7 @@ def roll_back(checkpoint_id: int, *, reason: str, actor: User) -> Task:
     with its scratchpad and its pending calls; 5. the disk is put back by a worker before anything else
     (`disk_restore`); 6. event, audit.
     """
-    reason = clean_text(reason).strip()
+    reason = taken(reason, "reason")
     if not reason:
         raise Refused("Say why you roll back: the reason is kept in the audit log.")
     checkpoint = Checkpoint.objects.select_related("branch", "snapshot").get(pk=checkpoint_id)
@@ -130,9 +131,10 @@ def fork(checkpoint_id: int, *, reason: str, actor: User, instruction: str = "",
     `instruction`: more words for the fork, appended as an operator's message. The effects of the history
     that both share are remembered for both: the ledger's key is the root task's.
     """
-    reason = clean_text(reason).strip()
+    reason = taken(reason, "reason")
     if not reason:
         raise Refused("Say why you fork: the reason is kept in the audit log.")
+    instruction = taken(instruction, "instruction", MESSAGE_CHARS)
     checkpoint = Checkpoint.objects.select_related(
         "task__workspace", "task__profile_version", "branch", "snapshot"
     ).get(pk=checkpoint_id)
@@ -186,7 +188,7 @@ def fork(checkpoint_id: int, *, reason: str, actor: User, instruction: str = "",
                 checkpoint_seq=checkpoint.seq,
             )
             step = _put_back_pending(pen, checkpoint, task.branch)
-            if instruction.strip():
+            if instruction:
                 seq = pen.event(EventKind.MESSAGE_ADDED, role="operator", text=clip(instruction, EXCERPT_CHARS))
                 pen.message("user", f"Message from the operator: {instruction}", seq=seq, pinned=True)
             save_checkpoint(pen, step=step, snapshot=checkpoint.snapshot, fresh=False)

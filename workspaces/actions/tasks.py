@@ -23,6 +23,7 @@ from workspaces.models import Branch, Escalation, Latch, ProfileVersion, Task, T
 
 from .errors import Refused
 from .pen import Pen, writing
+from .words import MESSAGE_CHARS, NOTE_CHARS, taken
 from .workspaces import release_workspace
 
 INSTRUCTION_LIMIT = 100_000
@@ -94,6 +95,7 @@ def pause_task(task_id: int, *, mode: PauseMode, reason: str, actor: User) -> Ta
     1. lock the task; 2. place its latch, or make a standing one stricter; 3. move: a task that no worker
     holds is paused at once, a busy one becomes `pausing` and its worker sees the order; 4. audit.
     """
+    reason = taken(reason, "reason")
     with writing(task_id, actor=actor) as pen:
         task = pen.task
         status = TaskStatus(task.status)
@@ -140,6 +142,7 @@ def order_pause(pen: Pen, latch: Latch) -> None:
 
 def resume_task(task_id: int, *, reason: str = "", actor: User) -> Task:
     """Release the task's own latch and queue it. A wider latch keeps holding it. Raises Refused."""
+    reason = taken(reason, "reason")
     with writing(task_id, actor=actor) as pen:
         task = pen.task
         if task.status != TaskStatus.PAUSED.value:
@@ -174,6 +177,7 @@ def standing_latch(task: Task) -> Latch | None:
 
 def cancel_task(task_id: int, *, reason: str, actor: User) -> Task:
     """End a task. A busy one is told, and ends as soon as its worker has stopped what runs. Raises Refused."""
+    reason = taken(reason, "reason")
     with writing(task_id, actor=actor) as pen:
         task = pen.task
         status = TaskStatus(task.status)
@@ -233,7 +237,7 @@ def abandon_unfinished_calls(pen: Pen, *, why: str) -> None:
 
 def send_message(task_id: int, *, text: str, actor: User) -> None:
     """An operator's words for the agent: pinned, seen at its next step. Raises Refused."""
-    text = clean_text(text).strip()
+    text = taken(text, "message", MESSAGE_CHARS)
     if not text:
         raise Refused("The message is empty.")
     with writing(task_id, actor=actor) as pen:
@@ -257,6 +261,8 @@ def write_note(
     step: int | None = None,
 ) -> None:
     """Replace a section of the scratchpad; by an operator (`actor`) or the agent (`fence`). Raises Refused."""
+    if actor is not None:
+        section, text = taken(section, "section's name", 80), taken(text, "note", NOTE_CHARS)
     with writing(task_id, fence=fence, actor=actor) as pen:
         if actor is not None and TaskStatus(pen.task.status).is_final:
             raise Refused(f"The scratchpad is closed: {WHY_NOT[TaskStatus(pen.task.status)]}.")
