@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from celery import shared_task
+from celery.signals import worker_shutting_down
 
 from workspaces.engine import lifecycle, runner
 
 
 @shared_task(name="workspaces.jobs.advance")
 def advance(task_id: int) -> None:
-    runner.advance(task_id)
+    runner.go_on(task_id)
 
 
 @shared_task(name="workspaces.jobs.rest_workspace")
 def rest_workspace(workspace_id: int) -> None:
     lifecycle.rest(workspace_id)
+
+
+@worker_shutting_down.connect
+def drain(**_: Any) -> None:
+    runner.keeper().drain()

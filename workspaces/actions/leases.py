@@ -82,13 +82,14 @@ def renew(held: Mapping[int, int], *, lease_s: float) -> set[int]:
         return {row[0] for row in cursor.fetchall()}
 
 
-def release(task_id: int, fence: int, *, call_again: bool = True) -> None:
-    """Let go, and call for the next step when the task is still to be advanced.
-
-    Without `call_again` that is left to the scheduler, a few seconds later: what has just failed would fail again.
-    """
+def release(task_id: int, fence: int) -> bool:
+    """Let go; whether the task is still to be advanced. Nobody is called: see `call`, or leave it to the scheduler."""
     with connection.cursor() as cursor:
         cursor.execute(_RELEASE, {"task": task_id, "fence": fence})
         row = cursor.fetchone()
-    if call_again and row and row[0]:
-        dispatch.advance(task_id)
+    return bool(row and row[0])
+
+
+def call(task_id: int) -> None:
+    """Call some worker for the task's next step."""
+    dispatch.advance(task_id)

@@ -39,8 +39,10 @@ class Orders:
 class Keeper:
     """The leases of one process."""
 
-    def __init__(self, lease_s: float) -> None:
+    def __init__(self, lease_s: float, *, room: int = 1) -> None:
         self.lease_s = lease_s
+        self._room = room
+        self._draining = False
         self._held: dict[int, Orders] = {}
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
@@ -59,6 +61,15 @@ class Keeper:
             with self._lock:
                 if self._held.get(task_id) is orders:
                     del self._held[task_id]
+
+    def has_room(self) -> bool:
+        """Whether a thread may go on with its task instead of taking the next one from the queue."""
+        with self._lock:
+            return not self._draining and len(self._held) < self._room
+
+    def drain(self) -> None:
+        """The process is to end: every thread stops after the step that it runs."""
+        self._draining = True
 
     def _watch(self) -> None:
         renewed_at = time.monotonic()

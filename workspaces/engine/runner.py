@@ -40,14 +40,30 @@ _keepers: dict[int, Keeper] = {}
 
 def keeper() -> Keeper:
     """This process's keeper; a forked child gets its own."""
-    return _keepers.setdefault(os.getpid(), Keeper(settings.LEASE_S))
+    return _keepers.setdefault(os.getpid(), Keeper(settings.LEASE_S, room=settings.WORKER_CONCURRENCY * 7 // 8))
 
 
-def advance(task_id: int) -> None:
-    """Run one step of the task, if it is due and free. Never raises for what is the task's own trouble."""
+def go_on(task_id: int) -> None:
+    """Run the task's steps, one claim each, for as long as this process has threads to spare; then call for the next.
+
+    A call costs a broker several messages and this process as much work as a third of a step. With threads to spare
+    nobody waits for this one; without, every step takes its turn in the queue, so that no task holds a thread.
+    """
+    while advance(task_id):
+        if not keeper().has_room():
+            leases.call(task_id)
+            return
+
+
+def advance(task_id: int) -> bool:
+    """Run one step of the task, if it is due and free; whether the next one is due.
+
+    Never raises for what is the task's own trouble. After trouble the next one is left to the scheduler, seconds
+    later: what has just failed would fail again.
+    """
     claim = leases.claim(task_id, worker=WORKER, lease_s=settings.LEASE_S)
     if claim is None:
-        return
+        return False
     in_trouble = True
     with keeper().holding(task_id, claim.fence) as orders:
         try:
@@ -57,7 +73,7 @@ def advance(task_id: int) -> None:
             in_trouble = False
         except FenceLost as lost:
             logger.info("%s", lost)
-            return
+            return False
         except SandboxUnavailable as error:
             _try_again_later(claim, error)
         except SandboxError as error:
@@ -65,7 +81,8 @@ def advance(task_id: int) -> None:
         except Exception as error:
             logger.exception("task %s", task_id)
             _ask(claim, EscalationKind.INTERNAL, f"agentdesk failed: {type(error).__name__}: {error}")
-    leases.release(task_id, claim.fence, call_again=not in_trouble)
+    due = leases.release(task_id, claim.fence)
+    return due and not in_trouble
 
 
 def _try_again_later(claim: leases.Claim, error: SandboxUnavailable) -> None:
