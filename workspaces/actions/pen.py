@@ -169,7 +169,7 @@ class Pen:
         if not self._dirty:
             return  # no event either: an event moves the tip
         with_rows = [_insert(rows) for rows in (self._events, self._messages) if rows]
-        columns = [Task._meta.get_field(name) for name in sorted(self._dirty)]
+        columns: list[Any] = [Task._meta.get_field(name) for name in sorted(self._dirty)]
         assignments = ", ".join(f'"{field.column}" = %s' for field in columns)
         statement = f"UPDATE workspaces_task SET {assignments} WHERE id = %s"  # noqa: S608 - columns of the model
         if with_rows:

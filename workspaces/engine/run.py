@@ -40,17 +40,26 @@ class Run:
     def tools(self) -> dict[str, Tool]:
         return tools_of(self.version)
 
-    def obey(self, disk: Disk, *, at_boundary: bool = False) -> None:
-        """Cancel or pause if that is ordered; a pause at the boundary only where `at_boundary`.
+    def obey_at_boundary(self, disk: Disk) -> None:
+        """Between two steps, with the task as it was just read: also a pause at the boundary is obeyed."""
+        task = self.task
+        self._obey(disk, task.status, task.pause_mode, task.cancelling, task.fence, at_boundary=True)
+
+    def obey(self, disk: Disk) -> None:
+        """Within a step: cancel, or pause now, if that is ordered.
 
         Raises Ended when it was ordered, FenceLost when the task is not ours.
         """
         if self.orders.lost:
             raise FenceLost(f"task {self.task.pk} was taken over")
-        if not at_boundary and not self.orders.interrupt.is_set():
+        if not self.orders.interrupt.is_set():
             return  # the keeper has seen no order, and every write checks the fence
-        fresh = Task.objects.filter(pk=self.task.pk).values_list("status", "pause_mode", "cancelling", "fence").get()
-        status, pause_mode, cancelling, fence = fresh
+        columns = ("status", "pause_mode", "cancelling", "fence")
+        self._obey(disk, *Task.objects.filter(pk=self.task.pk).values_list(*columns).get(), at_boundary=False)
+
+    def _obey(
+        self, disk: Disk, status: str, pause_mode: str, cancelling: bool, fence: int, *, at_boundary: bool
+    ) -> None:
         if fence != self.fence:
             raise FenceLost(f"task {self.task.pk} was taken over")
         if cancelling:

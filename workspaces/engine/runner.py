@@ -111,7 +111,7 @@ def _advance(claim: leases.Claim, orders: Orders) -> None:
     task = Task.objects.select_related("workspace", "profile_version__profile", "branch").get(pk=claim.task_id)
     run = Run(task, claim.fence, orders)
     disk = Disk(run)
-    run.obey(disk, at_boundary=True)
+    run.obey_at_boundary(disk)
     if task.status == TaskStatus.PAUSED.value:
         disk.put_back()
         return
@@ -163,4 +163,4 @@ def _step(run: Run, disk: Disk) -> None:
     if step.phase == StepPhase.JUDGED.value:
         run.obey(disk)
         Actor(run, disk, step).act_and_settle()
-    run.obey(disk, at_boundary=True)
+    run.obey(disk)  # a pause at the boundary is obeyed where the next advance begins
