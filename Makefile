@@ -5,11 +5,12 @@ VENV := .venv
 BIN := $(VENV)/bin
 UV_VERSION := 0.13.9
 
-.PHONY: help up test check lint fmt lock test-model bench-engine pictures sandbox-image
+.PHONY: help up test test-long check lint fmt lock test-model bench-engine pictures sandbox-image
 
 help:
 	@echo "make up            run everything on this machine (Ctrl-C stops it)"
-	@echo "make test          every check and every test but those that need a local model"
+	@echo "make test          every check and every test but the long ones and those that need a local model"
+	@echo "make test-long     the tests that take minutes each"
 	@echo "make lint | fmt    the static checks | put code and templates in form"
 	@echo "make lock          write requirements*.lock anew from pyproject.toml"
 	@echo "make sandbox-image build the sandbox image"
@@ -24,7 +25,11 @@ up:
 test:
 	@$(PYTHON) agentdesk/bootstrap.py test
 	@$(MAKE) --no-print-directory check
-	@exec $(BIN)/python -m pytest -m "not model"
+	@exec $(BIN)/python -m pytest -m "not model and not long"
+
+test-long:
+	@$(PYTHON) agentdesk/bootstrap.py test
+	@exec $(BIN)/python -m pytest -m long
 
 # What can be told without running anything. Nothing here needs a server.
 check:
