@@ -36,6 +36,18 @@ def pytest_configure(config: pytest.Config) -> None:
     django.setup()
 
 
+WITH_REAL_PROCESSES = tuple(
+    f"tests/{folder}/" for folder in ("browser", "chaos", "engine", "sandboxes", "stack", "web")
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A test that waits for real processes is given a second try; the summary names each that took one."""
+    for item in items:
+        if item.nodeid.startswith(WITH_REAL_PROCESSES):
+            item.add_marker(pytest.mark.flaky(reruns=1, reruns_delay=1))
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_unconfigure(config: pytest.Config) -> None:
     stack = config.stash.get(STACK, None)
