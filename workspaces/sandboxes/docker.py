@@ -41,7 +41,10 @@ SANDBOX_UID = 10001
 WORKSPACE, HOME, CONTROL = "/workspace", "/home/agent", "/run/agentdesk"
 LABEL, SITE_LABEL = "agentdesk.sandbox", "agentdesk.site"
 _TMP_BYTES = 256 * 1024 * 1024
+_SHM_BYTES = 64 * 1024 * 1024
 _TIMEOUT_S = 60
+# the host's core_pattern may name a program of the host: no crash inside may start it
+_ULIMITS = [docker.types.Ulimit(name="core", soft=0, hard=0)]
 _HINT = "is dockerd running, and may this user reach its socket?"
 _ENVIRONMENT = {
     "HOME": HOME,
@@ -196,6 +199,7 @@ class DockerSandbox(DiskSandbox):
         self._remove()
         limits, folders = self._spec.limits, self._folders()
         disk = self._disk()
+        memory = limits.memory_bytes
 
         def bind(source: Path, target: str, read_only: bool = False) -> Any:
             return docker.types.Mount(target, str(source), type="bind", read_only=read_only)
@@ -223,11 +227,14 @@ class DockerSandbox(DiskSandbox):
                     cap_drop=["ALL"],
                     security_opt=["no-new-privileges:true"],
                     read_only=True,
-                    tmpfs={"/tmp": f"rw,exec,nosuid,nodev,mode=1777,size={_TMP_BYTES}"},  # noqa: S108
+                    # both hold memory that nobody can be killed for: full, they must leave room for processes
+                    tmpfs={"/tmp": f"rw,exec,nosuid,nodev,mode=1777,size={min(_TMP_BYTES, memory // 2)}"},  # noqa: S108
+                    shm_size=min(_SHM_BYTES, memory // 8),
                     init=True,
                     pids_limit=limits.pids,
-                    mem_limit=limits.memory_bytes,
-                    memswap_limit=limits.memory_bytes,
+                    ulimits=_ULIMITS,
+                    mem_limit=memory,
+                    memswap_limit=memory,
                     nano_cpus=int(limits.cpus * 1e9),
                     runtime=self._spec.runtime,
                     log_config=docker.types.LogConfig(type="none"),
