@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from django.db import transaction
-from django.utils import timezone
 
 from workspaces.domain.states import ACTIVE, PauseMode, TaskStatus
 from workspaces.models import AuditEntry, Latch, Task, User, Workspace
 
+from .clock import database_now
 from .errors import Refused
 from .pen import writing
 from .tasks import order_pause, release_pause, standing_latch
@@ -34,7 +34,7 @@ def place_latch(
                 "mode": mode.value,
                 "reason": reason,
                 "placed_by": actor,
-                "placed_at": timezone.now(),
+                "placed_at": database_now(),
             },
         )
         if not made:
@@ -61,7 +61,7 @@ def release_latch(latch_id: int, *, reason: str, actor: User) -> Latch:
         latch = Latch.objects.select_for_update().get(pk=latch_id)
         if latch.released_at is not None:
             raise Refused(f"The hold on {latch.scope} is already released.")
-        latch.released_by, latch.released_at = actor, timezone.now()
+        latch.released_by, latch.released_at = actor, database_now()
         latch.save(update_fields=["released_by", "released_at"])
         AuditEntry.objects.create(
             actor=actor,

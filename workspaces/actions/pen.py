@@ -14,7 +14,6 @@ from typing import Any
 
 from django.db import connection, transaction
 from django.db.models import Model
-from django.utils import timezone
 
 from workspaces import live
 from workspaces.domain.context import estimate_tokens
@@ -32,7 +31,7 @@ class Pen:
     def __init__(self, task: Task, actor: User | None) -> None:
         self.task = task
         self.actor = actor
-        self.now: datetime = timezone.now()
+        self.now: datetime = task.read_at  # type: ignore[attr-defined]  # the database's clock, read with the lock
         self._read_branch: tuple[int | None, int | None] = (task.branch_id, task.branch_number)  # type: ignore[attr-defined]
         self._events: list[Event] = []
         self._messages: list[Message] = []
@@ -198,7 +197,8 @@ def _stored(field: Any, row: Model) -> Any:
 
 
 _LOCKED = """
-SELECT task.*, (SELECT number FROM workspaces_branch WHERE id = task.branch_id) AS branch_number
+SELECT task.*, (SELECT number FROM workspaces_branch WHERE id = task.branch_id) AS branch_number,
+       clock_timestamp() AS read_at
   FROM workspaces_task AS task WHERE task.id = %s FOR NO KEY UPDATE
 """
 

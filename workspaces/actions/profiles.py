@@ -6,11 +6,11 @@ from typing import Any
 
 from django.db import IntegrityError, transaction
 from django.db.models import Max
-from django.utils import timezone
 
 from workspaces.domain.text import clean_text
 from workspaces.models import AgentProfile, AuditEntry, ProfileVersion, ProviderKey, User, Workspace
 
+from .clock import database_now
 from .errors import Refused
 
 VERSION_FIELDS = frozenset(
@@ -71,7 +71,7 @@ def _add_version(
         action="profile.version",
         workspace=profile.workspace,
         data={"profile": profile.name, "version": number},
-        at=timezone.now(),
+        at=database_now(),
     )
     return version
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import timedelta
 
 from django.db import transaction
-from django.utils import timezone
 
 from workspaces import dispatch
 from workspaces.domain.effects import Effect
@@ -24,6 +23,7 @@ from workspaces.models import Branch, Checkpoint, Latch, Message, ModelCall, Ste
 from workspaces.queries.history import effects_since
 
 from .checkpoints import save_checkpoint
+from .clock import database_now
 from .errors import Refused
 from .escalations import open_escalation
 from .pen import Pen, writing
@@ -139,7 +139,7 @@ def fork(checkpoint_id: int, *, reason: str, actor: User, instruction: str = "",
         "task__workspace", "task__profile_version", "branch", "snapshot"
     ).get(pk=checkpoint_id)
     origin = checkpoint.task
-    now = timezone.now()
+    now = database_now()
     with transaction.atomic():
         number = Task.objects.filter(forked_from=origin).count() + 1
         workspace = create_workspace(

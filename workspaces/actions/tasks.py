@@ -6,7 +6,6 @@ from typing import Any
 
 from django.db import transaction
 from django.db.models import Q
-from django.utils import timezone
 
 from workspaces import dispatch
 from workspaces.domain.events import EXCERPT_CHARS, EventKind
@@ -21,6 +20,7 @@ from workspaces.domain.states import (
 from workspaces.domain.text import clean_json, clean_text, clip
 from workspaces.models import Branch, Escalation, Latch, ProfileVersion, Task, ToolCall, User, Workspace
 
+from .clock import database_now
 from .errors import Refused
 from .pen import Pen, writing
 from .words import MESSAGE_CHARS, NOTE_CHARS, taken
@@ -55,7 +55,7 @@ def create_task(
             f"{workspace} has no isolation (local driver) and {profile_version} is not marked safe for it. "
             "Use a Docker workspace, or a profile version that allows the local driver."
         )
-    now = timezone.now()
+    now = database_now()
     with transaction.atomic():
         task = Task.objects.create(
             workspace=workspace,

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from django.db import IntegrityError, transaction
-from django.utils import timezone
 
 from workspaces import dispatch
 from workspaces.domain.roles import Role
@@ -15,6 +14,7 @@ from workspaces.domain.states import TaskStatus, WaitingFor
 from workspaces.domain.text import clean_text
 from workspaces.models import AuditEntry, Membership, Task, User, Workspace
 
+from .clock import database_now
 from .errors import Refused
 from .waits import wake_waiting
 
@@ -89,7 +89,7 @@ def release_workspace(task: Task) -> None:
 
 
 def _audit(action: str, workspace: Workspace, actor: User, **data: str) -> None:
-    AuditEntry.objects.create(actor=actor, action=action, workspace=workspace, data=data, at=timezone.now())
+    AuditEntry.objects.create(actor=actor, action=action, workspace=workspace, data=data, at=database_now())
 
 
 @contextmanager

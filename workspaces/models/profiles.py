@@ -7,6 +7,7 @@ from typing import Any
 from cryptography.fernet import Fernet, MultiFernet
 from django.conf import settings
 from django.db import models
+from django.db.models.functions import Now
 
 from .fields import usd
 from .workspaces import Workspace
@@ -18,7 +19,7 @@ class AgentProfile(models.Model):
     name = models.CharField(max_length=80)
     workspace = models.ForeignKey(Workspace, models.CASCADE, null=True, blank=True, related_name="profiles")
     created_by = models.ForeignKey(settings.AUTH_USER_MODEL, models.PROTECT, related_name="+")
-    created_at = models.DateTimeField(auto_now_add=True)
+    created_at = models.DateTimeField(db_default=Now(), editable=False)
     retired_at = models.DateTimeField(null=True, blank=True)
 
     class Meta:
@@ -38,7 +39,7 @@ class ProviderKey(models.Model):
     sealed = models.BinaryField()
     hint = models.CharField(max_length=8)  # the last four characters, to tell keys apart
     created_by = models.ForeignKey(settings.AUTH_USER_MODEL, models.PROTECT, related_name="+")
-    created_at = models.DateTimeField(auto_now_add=True)
+    created_at = models.DateTimeField(db_default=Now(), editable=False)
 
     def __str__(self) -> str:
         return f"key …{self.hint}"
@@ -89,7 +90,7 @@ class ProfileVersion(models.Model):
     output_usd_per_mtok = usd(null=True, blank=True)
     local_allowed = models.BooleanField(default=False)  # may run without isolation
     created_by = models.ForeignKey(settings.AUTH_USER_MODEL, models.PROTECT, related_name="+")
-    created_at = models.DateTimeField(auto_now_add=True)
+    created_at = models.DateTimeField(db_default=Now(), editable=False)
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["profile", "number"], name="profile_version_once")]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from django.conf import settings
 from django.db import models
 from django.db.models import Q
+from django.db.models.functions import Now
 
 from workspaces.domain.events import GENESIS
 from workspaces.domain.states import PauseMode, StepPhase, TaskStatus, WaitingFor
@@ -121,7 +122,7 @@ class Branch(models.Model):
     first_step = models.PositiveIntegerField(default=1)
     reason = models.TextField(blank=True, default="")
     created_by = models.ForeignKey(settings.AUTH_USER_MODEL, models.PROTECT, null=True, related_name="+")
-    created_at = models.DateTimeField(auto_now_add=True)
+    created_at = models.DateTimeField(db_default=Now(), editable=False)
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["task", "number"], name="branch_once")]

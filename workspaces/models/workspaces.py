@@ -5,6 +5,7 @@ from __future__ import annotations
 from django.conf import settings
 from django.db import models
 from django.db.models import Q
+from django.db.models.functions import Now
 
 from workspaces.domain.roles import Role
 
@@ -32,7 +33,7 @@ class Workspace(models.Model):
     disk_bytes = models.BigIntegerField(default=2 * 1024**3)
     held_by = models.OneToOneField("Task", models.SET_NULL, null=True, blank=True, related_name="held_workspace")
     forked_from = models.ForeignKey("self", models.SET_NULL, null=True, blank=True, related_name="forks")
-    created_at = models.DateTimeField(auto_now_add=True)
+    created_at = models.DateTimeField(db_default=Now(), editable=False)
 
     class Meta:
         constraints = [
@@ -53,7 +54,7 @@ class Membership(models.Model):
     workspace = models.ForeignKey(Workspace, models.CASCADE, related_name="memberships")
     user = models.ForeignKey(settings.AUTH_USER_MODEL, models.CASCADE, related_name="memberships")
     role = models.CharField(max_length=16, choices=choices(Role))
-    created_at = models.DateTimeField(auto_now_add=True)
+    created_at = models.DateTimeField(db_default=Now(), editable=False)
 
     class Meta:
         constraints = [
@@ -74,7 +75,7 @@ class Snapshot(models.Model):
     total_bytes = models.BigIntegerField()
     files = models.BigIntegerField()
     duration_s = models.FloatField()
-    created_at = models.DateTimeField(auto_now_add=True)
+    created_at = models.DateTimeField(db_default=Now(), editable=False)
 
     class Meta:
         indexes = [models.Index(fields=["workspace", "-created_at"], name="snapshot_newest")]

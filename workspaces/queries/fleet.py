@@ -28,12 +28,12 @@ from django.db.models import (
     When,
 )
 from django.db.models.functions import Coalesce
-from django.utils import timezone
 
 from workspaces.domain.states import EscalationStatus, TaskStatus
 from workspaces.models import AgentProfile, Escalation, Event, Latch, Step, Task, User, Workspace
 
 from .access import visible_tasks, visible_workspaces
+from .database import database_now
 
 PAGE_SIZE = 50
 FAILED_NEEDS_A_PERSON_FOR = timedelta(hours=24)  # an older failure has been seen
@@ -154,7 +154,7 @@ def filtered(user: User | AnonymousUser, filters: Filters, now: datetime) -> Que
 
 
 def page_of(user: User | AnonymousUser, filters: Filters) -> Page:
-    now = timezone.now()
+    now = database_now()
     found = filtered(user, filters, now)
     total = found.count()
     pages = max(1, -(-total // PAGE_SIZE))
@@ -189,7 +189,7 @@ def _ordered(tasks: QuerySet[Task], sort: str, now: datetime) -> QuerySet[Task]:
 
 def rows(user: User | AnonymousUser, ids: Sequence[int]) -> list[Task]:
     """Those of the tasks that the user may see, with all that a row shows. Order is the caller's."""
-    now = timezone.now()
+    now = database_now()
     tasks = (
         visible_tasks(user)
         .filter(pk__in=ids)
@@ -232,7 +232,7 @@ def _why(task: Any, now: datetime) -> str:
 
 def counts(user: User | AnonymousUser, filters: Filters) -> dict[str, int]:
     """Tasks by state and how many need a person, under all filters but the state itself."""
-    now = timezone.now()
+    now = database_now()
     found = filtered(user, replace(filters, status="", needs=False), now)
     sums = {status.value: Count("pk", filter=Q(status=status.value)) for status in TaskStatus}
     return found.aggregate(needs=Count("pk", filter=needs_a_person(now)), all=Count("pk"), **sums)
@@ -244,7 +244,7 @@ def newest_task_id(user: User | AnonymousUser) -> int:
 
 def new_since(user: User | AnonymousUser, filters: Filters, task_id: int) -> int:
     """How many tasks that match were created after that one."""
-    return filtered(user, filters, timezone.now()).filter(pk__gt=task_id).count()
+    return filtered(user, filters, database_now()).filter(pk__gt=task_id).count()
 
 
 @dataclass(frozen=True, slots=True)

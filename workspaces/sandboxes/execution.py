@@ -205,6 +205,7 @@ class _Wait:
         about = self._about()
         self.streams = [Stream(w, about["end"].encode(), about["limit"]) for w in ("stdout", "stderr")]
         self.next_look = time.monotonic() + _LIVENESS_S
+        self.attached_at = (_clock_of(self.request), time.monotonic())
         self.runner_died = False
 
     def result(self) -> ExecResult:
@@ -279,9 +280,13 @@ class _Wait:
             raise ExecInterrupted(self.name)
 
     def _used_s(self, claim: int) -> float:
-        """Seconds that the command has run: since its claim, by this host's clock, without frozen time."""
+        """Seconds that the command has run: since its claim, by this host's clock, without frozen time.
+
+        Read once, where the claim's time stands: a clock moved while the command runs times nothing out.
+        """
         started = self._launched_at(claim)
-        now = time.time()
+        wall, steady = self.attached_at
+        now = wall + time.monotonic() - steady
         return now - started - self.commands.frozen.overlap(started, now)
 
     def _record(self, claim: int) -> Path | None:
@@ -355,6 +360,15 @@ class _Wait:
             stderr_truncated=self.streams[1].truncated or trimmed,
             duration_s=max(0.0, ended - started - self.commands.frozen.overlap(started, ended)),
         )
+
+
+def _clock_of(folder: Path) -> float:
+    """Now, by the clock that dates the folder's files."""
+    try:
+        (folder / "attached").touch()
+        return (folder / "attached").stat().st_mtime
+    except OSError:  # the command is being forgotten, which whoever waits finds out for itself
+        return time.time()
 
 
 def _name(key: str) -> str:
