@@ -24,7 +24,8 @@
   }
   function tick(root) {
     for (const element of (root || document).querySelectorAll("time[data-relative]")) {
-      const text = relative((Date.now() - Date.parse(element.dateTime)) / 1000);
+      let text = relative((Date.now() - Date.parse(element.dateTime)) / 1000);
+      if (element.hasAttribute("data-lasting")) text = text.endsWith(" ago") ? `for ${text.slice(0, -4)}` : "just now";
       if (element.textContent !== text) element.textContent = text;
       if (element.hasAttribute("data-deadline")) {
         element.classList.toggle("overdue", Date.parse(element.dateTime) < Date.now());
@@ -184,6 +185,7 @@
       words.textContent = element.dataset.keyWords || element.getAttribute("aria-label") || element.textContent.trim();
       here.append(term, words);
     }
+    dialog.querySelector("[data-keys-head]").hidden = here.childElementCount === 0;
     show(dialog);
   }
   document.addEventListener("keydown", (event) => {

@@ -48,7 +48,9 @@
       const { data, layout } = dressed(await response.json());
       if (!data.some((trace) => trace.x.length)) return;
       await Plotly.react(place, data, layout, { displayModeBar: false, responsive: true });
+      element.dataset.ready = "";
     } catch {
+      element.dataset.ready = "";
       place.textContent = "The chart could not be drawn; the table has the numbers.";
     }
   }

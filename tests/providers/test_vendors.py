@@ -462,3 +462,10 @@ def test_many_threads_share_one_provider(server: Server) -> None:
 
 def test_the_config_does_not_show_the_key() -> None:
     assert KEY not in repr(ProviderConfig("http://localhost", KEY))
+
+
+def test_a_web_page_instead_of_an_answer_is_named_and_not_quoted() -> None:
+    body = "<!DOCTYPE html>\n<html><head><title>Sign in &amp; go</title><script>var a</script></head></html>"
+    error = faults.refusal("host", status=404, body=body)
+    assert "a web page titled “Sign in & go”" in str(error)
+    assert "script" not in str(error)

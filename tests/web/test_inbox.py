@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 from django.test import Client
+from django.utils import timezone
 
 from tests.harness import work
 from tests.web.pages import page
 from tests.web.people import Desk
-from workspaces.domain.states import TaskStatus
+from workspaces.domain.states import EscalationKind, TaskStatus
 from workspaces.models import Approval, Escalation, ToolCall, User
 
 pytestmark = pytest.mark.django_db(transaction=True)  # the engine opens connections of its own
@@ -42,6 +43,17 @@ def test_an_operator_gets_the_card_with_its_controls_and_a_viewer_without(desk: 
     viewers.none(f"{card} form")
 
 
+@pytest.mark.parametrize("kind", list(EscalationKind))
+def test_a_question_of_every_kind_has_its_card(kind: EscalationKind, desk: Desk, signed_in: SignIn) -> None:
+    now = timezone.now()
+    task = desk.task()
+    Escalation.objects.create(task=task, kind=kind.value, question="What now?", opened_at=now, deadline=now)
+    client = signed_in(desk.operator)
+    for address in ("/inbox/", f"/tasks/{task.pk}/"):
+        card = page(client.get(address)).one("article.escalation")
+        assert card.find("h2").get_text().strip()
+
+
 def test_an_outsider_sees_no_question_and_cannot_answer_one(desk: Desk, signed_in: SignIn) -> None:
     escalation = desk.held_call()
     outside = signed_in(desk.outsider)
@@ -68,7 +80,7 @@ def test_approving_answers_the_card_and_the_task_goes_on(desk: Desk, signed_in: 
     response = answer(signed_in(desk.operator), escalation, decision="approve")
     assert response.status_code == 200
     card = page(response)
-    assert str(desk.operator) in card.text(".answered")
+    assert f"{desk.operator} answered Approve" in card.text(".answered")
     card.none("form")
     assert work(escalation.task).status == TaskStatus.SUCCEEDED.value
     assert Approval.objects.get().used_at is not None

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
 
 from tests.harness import work
 from tests.web.pages import page, words
@@ -94,6 +96,17 @@ def test_resume_and_pause_answer_with_the_fresh_head(desk: Desk, signed_in: Any)
     assert again.status_code == 409
     assert "already paused" in page(again).text(".notice")
     assert again["HX-Retarget"] == "#notice"
+
+
+def test_the_head_says_how_long_and_at_which_step_of_its_branch(desk: Desk, signed_in: Any) -> None:
+    task = finished_task(desk)
+    steps = task.steps_taken
+    Task.objects.filter(pk=task.pk).update(
+        status_since=timezone.now() - timedelta(seconds=90), steps_taken=steps + 5
+    )  # as a rollback leaves it: more were taken than this branch has
+    head = page(signed_in(desk.viewer).get(f"/tasks/{task.pk}/header/"))
+    assert "for 1 min" in head.text(".task-title")
+    assert f"Step {steps} / {task.max_steps}" in head.text(".task-facts")
 
 
 def test_without_scripts_a_control_leads_back_to_the_page(desk: Desk, signed_in: Any) -> None:

@@ -125,7 +125,7 @@ def _advance(claim: leases.Claim, orders: Orders) -> None:
             task.pk,
             claim.fence,
             WaitingFor.WORKSPACE,
-            "another task works in this workspace",
+            f"task {task.workspace.held_by_id or 'before it'} works in this workspace",
             WORKSPACE_RECHECK_S,
         )
         return

@@ -6,6 +6,7 @@ Knows no vendor. No message made here holds a key: what a server echoes is scrub
 from __future__ import annotations
 
 import contextlib
+import html
 import re
 import socket
 import ssl
@@ -179,7 +180,7 @@ def refusal(
     cause = _CAUSES[kind]
     if kind == "rate_limit" and permanent:
         cause = "the account has no credit or quota left"
-    detail = clip(" ".join(scrub(clean_text(detail), secrets).split()), _DETAIL_CHARS)
+    detail = clip(" ".join(scrub(_without_markup(clean_text(detail)), secrets).split()), _DETAIL_CHARS)
     said = f" (HTTP {status})" if status else ""
     return ProviderError(
         f"{where}: {cause}{said}" + (f": {detail}" if detail else ""),
@@ -188,6 +189,15 @@ def refusal(
         retry_after_s=retry_after(headers) if headers is not None else None,
         status=status,
     )
+
+
+def _without_markup(detail: str) -> str:
+    """A web page instead of an API's answer is named, by its title: its markup says nothing to anybody."""
+    if not re.match(r"\s*<(!doctype|html|head|\?xml)\b", detail, re.IGNORECASE):
+        return detail
+    title = re.search(r"<title[^>]*>(.{1,2000}?)</title>", detail, re.IGNORECASE | re.DOTALL)
+    named = f" titled “{html.unescape(title[1]).strip()}”" if title else ""
+    return f"it answered with a web page{named}; is the base URL right? Most end in /v1"
 
 
 def _judge(status: int | None, words: Iterable[str], detail: str) -> tuple[str, bool]:

@@ -26,6 +26,7 @@ HEADINGS: dict[EscalationKind, str] = {
     EscalationKind.CONTEXT_FULL: "The context is full",
     EscalationKind.LIMIT: "A limit is reached",
     EscalationKind.INTAKE: "The attachments could not be brought in",
+    EscalationKind.INTERNAL: "agentdesk itself failed",
 }
 ON_EXPIRY: dict[EscalationKind, str] = {
     EscalationKind.HELD_CALL: "the call is rejected and the agent goes on",
@@ -135,6 +136,11 @@ class Card:
     @property
     def is_open(self) -> bool:
         return self.escalation.status == EscalationStatus.OPEN.value
+
+    @property
+    def decided(self) -> str:
+        """The words of the button that was pressed."""
+        return CHOICES[Decision(self.escalation.decision)].label
 
 
 def card_of(user: User | AnonymousUser, escalation: Escalation, *, typed: Typed | None = None, error: str = "") -> Card:

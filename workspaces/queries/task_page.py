@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from workspaces.domain.states import ACTIVE, PauseMode, TaskStatus, is_quiet
-from workspaces.models import Checkpoint, Task
+from workspaces.models import Checkpoint, Step, Task
 
 FORKS_NAMED = 20
 
@@ -44,12 +44,16 @@ class Head:
     controls: Controls
     forks: list[Task]
     newest_checkpoint: int | None  # its seq
+    step_number: int  # on the current branch, as its limit counts them
 
 
 def head_of(task: Task) -> Head:
-    """Two queries, besides what `task` still has to load of its relations."""
+    """Three queries, besides what `task` still has to load of its relations."""
     newest = (
         Checkpoint.objects.filter(task=task, branch=task.branch).order_by("-seq").values_list("seq", flat=True).first()
     )
     forks = list(Task.objects.filter(forked_from=task).only("pk", "title", "status").order_by("pk")[:FORKS_NAMED])
-    return Head(task, Controls.of(task, has_checkpoint=newest is not None), forks, newest)
+    step = Step.objects.filter(branch=task.branch).order_by("-number").values_list("number", flat=True).first()
+    if step is None:  # a branch that a rollback has just begun
+        step = task.branch.first_step - 1 if task.branch else 0
+    return Head(task, Controls.of(task, has_checkpoint=newest is not None), forks, newest, step)

@@ -101,17 +101,24 @@ def deadline(moment: datetime | None) -> SafeString | str:
     return _time(moment, "data-deadline")
 
 
+@register.filter
+def lasting(moment: datetime | None) -> SafeString | str:
+    """How long a state has lasted: "for 24 s"."""
+    return _time(moment, "data-lasting")
+
+
 def _time(moment: datetime | None, attribute: str) -> SafeString | str:
     if moment is None:
         return "–"
-    overdue = " overdue" if attribute and moment < timezone.now() else ""
+    now = timezone.now()
+    overdue = " overdue" if attribute == "data-deadline" and moment < now else ""
     return format_html(
         '<time class="nowrap{}" datetime="{}" title="{} UTC" data-relative{}>{}</time>',
         overdue,
         moment.isoformat(),
         f"{moment:%Y-%m-%d %H:%M:%S}",
         format_html(" {}", attribute) if attribute else "",
-        relative(moment, timezone.now()),
+        lasted(moment, now) if attribute == "data-lasting" else relative(moment, now),
     )
 
 
@@ -126,6 +133,12 @@ def relative(moment: datetime, now: datetime) -> str:
             text = f"{int(size // length)} {unit}"
             return f"in {text}" if seconds < 0 else f"{text} ago"
     return "now"
+
+
+def lasted(moment: datetime, now: datetime) -> str:
+    """The same words as app.js: "just now", "for 12 s"."""
+    words = relative(moment, now)
+    return f"for {words.removesuffix(' ago')}" if words.endswith(" ago") else "just now"
 
 
 @register.filter

@@ -46,7 +46,10 @@ def usage_figure(rows: Sequence[StepUsage]) -> dict[str, Any]:
             "xaxis": {"title": {"text": "model reply"}, "rangemode": "tozero", "tickformat": "d"},
             "yaxis": {"title": {"text": "tokens"}, "rangemode": "tozero"},
             "yaxis2": {
-                "title": {"text": "USD"},
+                "tickprefix": "$",
+                "tickformat": ".2~r",
+                "nticks": 6,
+                "automargin": True,
                 "overlaying": "y",
                 "side": "right",
                 "rangemode": "tozero",
