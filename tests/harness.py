@@ -15,6 +15,7 @@ from workspaces.domain.roles import Role
 from workspaces.domain.states import TaskStatus
 from workspaces.engine import runner
 from workspaces.models import Event, ProfileVersion, Task, User, Workspace
+from workspaces.queries.integrity import verify
 
 _count = itertools.count(1)
 
@@ -84,9 +85,16 @@ def work(task: Task, *, until: Callable[[Task], bool] | None = None, limit: int 
             status is TaskStatus.PAUSED and task.disk_restore_id is not None
         )
         if not due or (until is not None and until(task)):
+            check_history(task)
             return task
         runner.advance(task.pk)
     raise AssertionError(f"{task} is still {task.status} after {limit} advances: {kinds(task)[-12:]}")
+
+
+def check_history(task: Task) -> None:
+    """Every rule of `manage.py verify` holds for the task."""
+    broken = [f"{result.rule.name}: {row.what}" for result in verify(task.pk) for row in result.rows]
+    assert not broken, broken
 
 
 def kinds(task: Task) -> list[str]:

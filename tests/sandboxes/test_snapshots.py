@@ -120,6 +120,14 @@ def test_quick_successive_edits_are_each_saved(driver: Any, sandbox: Any) -> Non
     assert [driver.snapshots.read(ref, "file") for ref in refs] == [b"%d" % n for n in range(8)]
 
 
+def test_what_cannot_be_put_back_is_named(driver: Any, sandbox: Any, shell: Any) -> None:
+    shell("mkdir -p d/e; echo 1 >d/e/file; ln -s /nowhere link; mkfifo pipe; chmod 000 d/e/file")
+    refs = [sandbox.snapshot().ref, sandbox.snapshot().ref]
+    assert driver.snapshots.problems(refs) == {}
+    driver.snapshots.drop(refs[0])
+    assert set(driver.snapshots.problems([*refs, "f" * 32, "../x"])) == {refs[0], "f" * 32, "../x"}
+
+
 def test_a_fork_starts_from_another_workspaces_snapshot(
     driver: Any, make_sandbox: Callable[..., Any], sandbox: Any
 ) -> None:

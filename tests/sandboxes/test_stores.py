@@ -65,6 +65,7 @@ def test_damage_is_noticed_and_the_disk_left_alone(content: ContentStore) -> Non
     with contextlib.closing(sqlite3.connect(content.objects.root / "objects.sqlite")) as db:
         db.execute("UPDATE object SET data = zeroblob(length(data))")
         db.commit()
+    assert list(content.problems([ref])) == [ref]
     with pytest.raises(SnapshotMissing, match=r"damaged|cannot be read"):
         content.put_back("a", ref, 0)
     assert (content.path("a") / "files" / "file").read_bytes() == b"content" * 100

@@ -11,7 +11,7 @@ driver may save memory with it (`SnapshotInfo.holds_memory`).
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
@@ -218,6 +218,9 @@ class SnapshotStore(Protocol):
 
     def list(self, ref: str, path: str = "", *, limit: int = 2000) -> list[Entry]:
         """One folder as it was. Raises SnapshotMissing, PathRefused, NotAFile."""
+
+    def problems(self, refs: Iterable[str]) -> dict[str, str]:
+        """Which of these cannot be put back, and why. Reads all that they hold, what they share once."""
 
     def drop(self, ref: str) -> None:
         """Forget a snapshot; what others share stays. Does nothing when it is not there."""

@@ -14,6 +14,7 @@ import secrets
 import shutil
 import subprocess
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 from workspaces.sandboxes.base import (
@@ -26,7 +27,7 @@ from workspaces.sandboxes.base import (
 )
 from workspaces.sandboxes.confined import Confined
 from workspaces.sandboxes.snapshots.base import Owner, Quiet, check_ref, give, locked, make_disk
-from workspaces.sandboxes.snapshots.walk import compare, tally
+from workspaces.sandboxes.snapshots.walk import compare, read_all, tally
 
 DEFAULT_SIZE_BYTES = 64 * 1024**3
 CLAIMS_BYTES = 512 * 1024**2  # room for the output of commands: kept outputs (256 MB) and running ones
@@ -138,6 +139,18 @@ class BtrfsStore:
 
     def list(self, ref: str, path: str = "", *, limit: int = 2000) -> list[Entry]:
         return Confined(self._saved(ref) / "files").list(path, limit=limit)
+
+    def problems(self, refs: Iterable[str]) -> dict[str, str]:
+        found: dict[str, str] = {}
+        met: set[tuple[int, ...]] = set()
+        for ref in refs:
+            try:
+                read_all(self._saved(ref), met)
+            except SnapshotMissing as error:
+                found[ref] = str(error)
+            except OSError as error:  # btrfs has a checksum of every block
+                found[ref] = f"a part of the snapshot cannot be read: {error}"
+        return found
 
     def drop(self, ref: str) -> None:
         with contextlib.suppress(SnapshotMissing):

@@ -14,7 +14,7 @@ import secrets
 import shutil
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -157,6 +157,17 @@ class ContentStore:
                 found.append(change)
         return sorted(found, key=lambda change: change.path)[:limit]
 
+    def problems(self, refs: Iterable[str]) -> dict[str, str]:
+        found: dict[str, str] = {}
+        whole: set[bytes] = set()  # objects that are there with all that is below them
+        with self.objects.reading() as session:
+            for ref in refs:
+                try:
+                    _read_all(session, self._root(session, ref), whole)
+                except (SnapshotMissing, ValueError) as error:
+                    found[ref] = str(error)
+        return found
+
     def _root(self, session: Session, ref: str) -> bytes:
         row = session.db.execute("SELECT root FROM snapshot WHERE ref = ?", (check_ref(ref),)).fetchone()
         if row is None:
@@ -198,6 +209,19 @@ class ContentStore:
             else:
                 trail.append(row)
         return trail[-1] if trail else None
+
+
+def _read_all(session: Session, digest: bytes, whole: set[bytes]) -> None:
+    """Raises SnapshotMissing."""
+    if digest in whole:
+        return
+    for child, is_folder in below(rows_of(session, digest)):
+        if is_folder:
+            _read_all(session, child, whole)
+        elif child not in whole:
+            session.get(CHUNK, child)
+            whole.add(child)
+    whole.add(digest)
 
 
 def _differences(session: Session, old: bytes | None, new: bytes | None, prefix: str) -> Iterator[FileChange]:

@@ -26,6 +26,25 @@ def tally(folder: Path) -> tuple[int, int]:
     return total, files
 
 
+def read_all(folder: Path, met: set[tuple[int, ...]]) -> None:
+    """Read every regular file once; `met` remembers those that other snapshots share. Raises OSError."""
+    for place, _, names in os.walk(folder, onerror=_raise):
+        for name in names:
+            path = os.path.join(place, name)
+            state = os.lstat(path)
+            mark = (state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns)
+            if not stat.S_ISREG(state.st_mode) or mark in met:
+                continue
+            with open(path, "rb", buffering=0) as file:
+                while file.read(_CHUNK_BYTES):
+                    pass
+            met.add(mark)
+
+
+def _raise(error: OSError) -> None:
+    raise error
+
+
 def compare(before: Path, after: Path, limit: int) -> list[FileChange]:
     """What differs, in path order, at most `limit`. Folders themselves are not changes; what is in them is."""
     old, new = _index(before), _index(after)

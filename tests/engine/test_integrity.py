@@ -1,0 +1,314 @@
+"""The auditor finds what it is there for: a good history is broken in one way after another, behind the triggers' back.
+
+The history is made once, by the engine itself, and committed; each test breaks it inside a transaction of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from io import StringIO
+from typing import Any
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.db import connection
+
+from tests.harness import SEND_INVOICE, make_user, make_workspace, scripted_profile, work
+from workspaces.actions.escalations import answer_escalation
+from workspaces.actions.rollbacks import fork, roll_back
+from workspaces.actions.tasks import cancel_task, create_task, pause_task, resume_task
+from workspaces.domain.escalations import Decision
+from workspaces.domain.states import PauseMode, TaskStatus
+from workspaces.engine.boxes import driver_for
+from workspaces.models import Checkpoint, Escalation, Snapshot, Task
+from workspaces.queries.integrity import RULES, verify
+
+pytestmark = pytest.mark.django_db
+
+SCENARIO = """
+replies:
+  - text: I begin
+    calls:
+      - {name: note, arguments: {section: plan, text: "write, charge, send"}}
+      - {name: shell, arguments: {command: "echo one > log"}}
+    usage: {input: 100, output: 20, cached_input: 30, cache_write: 7}
+  - calls:
+      - {name: charge, arguments: {amount: 5}}
+      - {name: send_invoice, arguments: {customer: Kestrel, amount: 12.5}}
+    usage: {input: 150, output: 30}
+  - calls: [{name: shell, arguments: {command: "echo two >> log"}}]
+    usage: {input: 160, output: 20}
+  - calls: [{name: finish, arguments: {summary: done}}]
+    usage: {input: 190, output: 10}
+"""
+CHARGE = {**SEND_INVOICE, "name": "charge", "effect": "external", "command": "cat >> charged; echo charged"}
+CHARGE["parameters"] = {"type": "object", "properties": {"amount": {"type": "number"}}, "required": ["amount"]}
+
+
+def approve_all(task: Task) -> Task:
+    for question in Escalation.objects.filter(task=task, status="open"):
+        answer_escalation(question.pk, decision=Decision.APPROVE, actor=task.created_by)
+    return work(task)
+
+
+@pytest.fixture(scope="module")
+def ids(django_db_setup: None, django_db_blocker: Any) -> Iterator[dict[str, int]]:
+    """done: with a rollback, a replay and an approval; forked from it and paused; waiting; cancelled."""
+    with django_db_blocker.unblock():
+        user = make_user()
+        version = scripted_profile(
+            user, SCENARIO, declared_tools=[CHARGE, SEND_INVOICE], input_usd_per_mtok="3", output_usd_per_mtok="15"
+        )
+
+        def new() -> Task:
+            return create_task(
+                workspace=make_workspace(user), profile_version=version, instruction="Do it.", actor=user
+            )
+
+        done = approve_all(work(new()))
+        assert done.status == TaskStatus.SUCCEEDED
+        first = Checkpoint.objects.filter(task=done, step_number=1).order_by("seq").last()
+        assert first is not None
+        roll_back(first.pk, reason="once more", actor=user)
+        work(done)
+        resume_task(done.pk, actor=user)
+        done = work(done)
+        assert done.status == TaskStatus.SUCCEEDED
+        forked = work(fork(first.pk, reason="try", actor=user, hold=True))
+        waiting = work(new())
+        assert waiting.status == TaskStatus.WAITING
+        paused = work(new(), until=lambda task: task.steps_taken == 1)
+        pause_task(paused.pk, mode=PauseMode.BOUNDARY, reason="look", actor=user)
+        cancelled = work(new(), until=lambda task: task.steps_taken == 1)
+        cancel_task(cancelled.pk, reason="no longer wanted", actor=user)
+        made = {
+            "done": done,
+            "forked": forked,
+            "waiting": waiting,
+            "paused": work(paused),
+            "cancelled": work(cancelled),
+        }
+        yield {name: task.pk for name, task in made.items()}
+        call_command("flush", verbosity=0, interactive=False)
+
+
+def broken_rules() -> dict[str, int]:
+    return {result.rule.name: result.broken for result in verify() if result.broken}
+
+
+def damage(sql: str, ids: dict[str, int]) -> None:
+    """Written past triggers, foreign keys and all."""
+    with connection.cursor() as cursor:
+        cursor.execute("SET LOCAL session_replication_role = replica")
+        cursor.execute(sql.format(**ids))
+        assert cursor.rowcount > 0 or sql.lstrip().startswith("ALTER"), "nothing was broken"
+        cursor.execute("SET LOCAL session_replication_role = DEFAULT")
+
+
+def test_a_good_history_breaks_no_rule_and_every_rule_had_something_to_look_at(ids: dict[str, int]) -> None:
+    results = list(verify())
+    assert {result.rule.name: [row.what for row in result.rows] for result in results if result.broken} == {}
+    assert [result.rule.name for result in results] == [rule.name for rule in RULES]
+    assert [result.rule.name for result in results if result.checked == 0] == []
+
+
+EVENT = "workspaces_event"
+ONE_DONE = "(SELECT id FROM workspaces_toolcall WHERE task_id = {done} AND name = 'shell' LIMIT 1)"
+INVOICE = "(SELECT id FROM workspaces_toolcall WHERE task_id = {done} AND name = 'send_invoice' AND attempt = 1)"
+CHARGED = "(SELECT id FROM workspaces_toolcall WHERE task_id = {done} AND name = 'charge' AND attempt = 1)"
+LAST_STEP = "(SELECT id FROM workspaces_step WHERE task_id = {done} ORDER BY id DESC LIMIT 1)"
+
+WAYS: list[tuple[str, str, str]] = [
+    ("append-only", "a trigger is off", "ALTER TABLE workspaces_event DISABLE TRIGGER workspaces_event_append_only"),
+    ("seq", "an event is gone", "DELETE FROM workspaces_event WHERE task_id = {done} AND seq = 7"),
+    ("seq", "the newest events are gone", "DELETE FROM workspaces_event WHERE task_id = {waiting} AND seq > 9"),
+    ("tip", "the tip is another", "UPDATE workspaces_task SET last_hash = repeat('a', 64) WHERE id = {paused}"),
+    ("chain", "an event tells something else",
+     "UPDATE workspaces_event SET data = data || '{{\"text\": \"I did nothing\"}}' WHERE task_id = {done} AND seq = 9"),
+    ("chain", "an event has another time",
+     "UPDATE workspaces_event SET at = at + interval '1 microsecond' WHERE task_id = {done} AND seq = 5"),
+    ("chain", "an event was done by somebody else",
+     "UPDATE workspaces_event SET actor_id = NULL WHERE task_id = {done} AND kind = 'escalation.answered'"),
+    ("chain", "an event lies on an older branch",
+     "UPDATE workspaces_event SET branch_number = 1 WHERE task_id = {done} AND seq ="
+     " (SELECT last_seq FROM workspaces_task WHERE id = {done})"),
+    ("event-branch", "an event lies on no branch",
+     "UPDATE workspaces_event SET branch_number = 9 WHERE task_id = {done} AND seq = 3"),
+    ("status", "a failed task calls itself succeeded",
+     "UPDATE workspaces_task SET status = 'succeeded', finished_at = now() WHERE id = {paused}"),
+    ("messages", "a message comes from nowhere",
+     "UPDATE workspaces_message SET seq = 99999 WHERE id ="
+     " (SELECT max(id) FROM workspaces_message WHERE task_id = {done})"),
+    ("conversation", "an operator's instruction is gone",
+     "DELETE FROM workspaces_message WHERE task_id = {waiting} AND role = 'user'"),
+    ("conversation", "a reply is gone", "DELETE FROM workspaces_message WHERE id ="
+     " (SELECT max(id) FROM workspaces_message WHERE task_id = {done} AND role = 'assistant')"),
+    ("results", "the model was told another result",
+     "UPDATE workspaces_message SET content = 'all is well' WHERE task_id = {done} AND role = 'tool'"),
+    ("results", "a result has no event", f"UPDATE workspaces_toolcall SET seq = 1 WHERE id = {ONE_DONE}"),
+    ("intents", "a call ran once more than it was begun",
+     f"UPDATE workspaces_toolcall SET attempt = attempt + 1 WHERE id = {ONE_DONE}"),
+    ("intents", "a result was there before the call",
+     f"UPDATE workspaces_toolcall SET started_at = finished_at + interval '1 s' WHERE id = {ONE_DONE}"),
+    ("effect-intent", "an effect has no row in the ledger",
+     f"DELETE FROM workspaces_ledgerentry WHERE tool_call_id = {CHARGED}"),
+    ("effect-intent", "the ledger was written after the effect",
+     f"UPDATE workspaces_ledgerentry SET created_at = completed_at WHERE tool_call_id = {CHARGED}"),
+    ("effect-once", "an effect was done twice", f"UPDATE workspaces_toolcall SET attempt = 2 WHERE id = {CHARGED}"),
+    ("effect-once", "a replayed effect was run as well",
+     "UPDATE workspaces_toolcall SET attempt = 1, verdict = 'allow', started_at = finished_at"
+     " WHERE task_id = {done} AND name = 'charge' AND verdict = 'replay'"),
+    ("effect-again", "an effect began after it was completed",
+     "UPDATE workspaces_toolcall SET attempt = 1, started_at = finished_at"
+     " WHERE task_id = {done} AND name = 'charge' AND verdict = 'replay'"),
+    ("ledger", "the ledger forgot that an effect was completed",
+     f"UPDATE workspaces_ledgerentry SET state = 'intended', completed_at = NULL WHERE tool_call_id = {CHARGED}"),
+    ("ledger", "the ledger's row is another call's",
+     f"UPDATE workspaces_ledgerentry SET tool_call_id = {ONE_DONE} WHERE tool_call_id = {CHARGED}"),
+    ("replays", "a replay gave another result",
+     "UPDATE workspaces_toolcall SET result = 'sent twice' WHERE task_id = {done} AND verdict = 'replay'"),
+    ("approvals", "a held call ran without an approval",
+     f"DELETE FROM workspaces_approval WHERE tool_call_id = {INVOICE}"),
+    ("approvals", "the approval was for other arguments",
+     f"UPDATE workspaces_approval SET arguments_hash = repeat('0', 64) WHERE tool_call_id = {INVOICE}"),
+    ("approvals", "the approval had expired",
+     f"UPDATE workspaces_approval SET expires_at = used_at - interval '1 s' WHERE tool_call_id = {INVOICE}"),
+    ("leave", "nobody gave the approval",
+     "UPDATE workspaces_escalation SET decision = 'reject' WHERE task_id = {done} AND decision = 'approve'"),
+    ("arguments", "a held call ran with other arguments",
+     "UPDATE workspaces_toolcall SET arguments = jsonb_set(arguments, '{{amount}}', '99')"
+     f" WHERE id = {INVOICE}"),
+    ("verdicts", "a corrected call ran",
+     f"UPDATE workspaces_toolcall SET verdict = 'correct' WHERE id = {ONE_DONE}"),
+    ("one-at-a-time", "two calls of a step ran at once",
+     "UPDATE workspaces_toolcall SET finished_at = finished_at + interval '1 h'"
+     " WHERE task_id = {done} AND name = 'note'"),
+    ("waits", "a task says no longer until when",
+     "ALTER TABLE workspaces_task DROP CONSTRAINT task_waiting_says_for_what;"
+     "UPDATE workspaces_task SET waiting_until = NULL WHERE id = {waiting}"),
+    ("questions", "a task waits for an answer to nothing",
+     "DELETE FROM workspaces_escalation WHERE task_id = {waiting}"),
+    ("questions", "an answered question is open again",
+     "UPDATE workspaces_escalation SET status = 'open' WHERE task_id = {done} AND decision = 'approve'"),
+    ("leases", "a lease of nobody",
+     "UPDATE workspaces_task SET lease_until = now() + interval '5 s' WHERE id = {paused}"),
+    ("workspaces", "an ended task holds its workspace",
+     "UPDATE workspaces_workspace SET held_by_id = {done} WHERE id ="
+     " (SELECT workspace_id FROM workspaces_task WHERE id = {done})"),
+    ("workspaces", "a task holds another's workspace",
+     "UPDATE workspaces_task SET workspace_id = (SELECT workspace_id FROM workspaces_task WHERE id = {done})"
+     " WHERE id = {waiting}"),
+    ("leftovers", "a call of an ended task still runs",
+     f"UPDATE workspaces_toolcall SET status = 'running' WHERE id = {ONE_DONE}"),
+    ("leftovers", "a model call of an ended task still runs",
+     "UPDATE workspaces_modelcall SET status = 'running', finished_at = NULL WHERE id ="
+     " (SELECT max(id) FROM workspaces_modelcall WHERE task_id = {cancelled})"),
+    ("leftovers", "a hold stands on an ended task",
+     "UPDATE workspaces_latch SET released_at = NULL, task_id = {done} WHERE task_id = {paused}"),
+    ("orphans", "a step lies on another task's branch",
+     f"UPDATE workspaces_step SET branch_id = (SELECT branch_id FROM workspaces_task WHERE id = {{paused}})"
+     f" WHERE id = {LAST_STEP}"),
+    ("steps", "a step is gone", "DELETE FROM workspaces_step WHERE id ="
+     " (SELECT min(id) FROM workspaces_step WHERE task_id = {done} AND number = 2)"),
+    ("steps", "the count of steps is wrong", "UPDATE workspaces_task SET steps_taken = 1 WHERE id = {done}"),
+    ("phases", "a step goes on without a reply",
+     f"DELETE FROM workspaces_modelcall WHERE step_id = {LAST_STEP}"),
+    ("phases", "a settled step is not settled",
+     f"UPDATE workspaces_step SET phase = 'replied', settled_at = NULL WHERE id = {LAST_STEP}"),
+    ("branches", "a branch begins where no checkpoint is",
+     "UPDATE workspaces_branch SET parent_seq = parent_seq + 1 WHERE task_id = {done} AND number = 2"),
+    ("branches", "a task stands on a branch that was left",
+     "UPDATE workspaces_task SET branch_id = (SELECT id FROM workspaces_branch WHERE task_id = {done} AND number = 1)"
+     " WHERE id = {done}"),
+    ("checkpoints", "a checkpoint is gone", "DELETE FROM workspaces_checkpoint WHERE id ="
+     " (SELECT min(id) FROM workspaces_checkpoint WHERE task_id = {done})"),
+    ("checkpoints", "a checkpoint has another disk",
+     "UPDATE workspaces_checkpoint SET snapshot_id = (SELECT max(id) FROM workspaces_snapshot) WHERE id ="
+     " (SELECT min(id) FROM workspaces_checkpoint WHERE task_id = {done})"),
+    ("checkpoints", "a checkpoint lost its pending call",
+     "UPDATE workspaces_checkpoint SET pending = '[]' WHERE task_id = {waiting} AND pending <> '[]'"),
+    ("audit", "a rollback is not in the audit log",
+     "DELETE FROM workspaces_auditentry WHERE task_id = {done} AND action = 'task.rollback'"),
+    ("sums", "a task counts too few tokens",
+     "UPDATE workspaces_task SET prompt_tokens = prompt_tokens - 1 WHERE id = {done}"),
+    ("sums", "a task counts too little money",
+     "UPDATE workspaces_task SET cost_usd = cost_usd - 0.000000001 WHERE id = {done}"),
+    ("sums", "an unpriced call is not counted",
+     "UPDATE workspaces_task SET unpriced_calls = unpriced_calls + 1 WHERE id = {done}"),
+    ("usage", "a usage record is gone", "DELETE FROM workspaces_usagerecord WHERE task_id = {done}"
+     " AND unit = 'cached_input_tokens'"),
+    ("usage", "a usage record counts twice",
+     "UPDATE workspaces_usagerecord SET quantity = quantity * 2 WHERE task_id = {done} AND unit = 'output_tokens'"),
+    ("booked", "usage is booked to nobody in particular",
+     "UPDATE workspaces_usagerecord SET user_id = user_id + 1 WHERE task_id = {done}"),
+    ("model-calls", "a model was asked without an intent",
+     "INSERT INTO workspaces_modelcall (task_id, step_id, attempt, status, model, request_hash, text, calls,"
+     " finish_reason, error_kind, error, started_at, finished_at)"
+     " SELECT task_id, step_id, 9, 'dropped', model, request_hash, '', '[]', '', '', '', now(), now()"
+     " FROM workspaces_modelcall WHERE task_id = {paused} LIMIT 1"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("rule", "sql"), [pytest.param(rule, sql, id=f"{rule}: {how}") for rule, how, sql in WAYS])
+def test_each_way_to_break_a_history_is_found_by_its_rule(ids: dict[str, int], rule: str, sql: str) -> None:
+    damage(sql, ids)
+    assert broken_rules().get(rule, 0) > 0
+
+
+def test_there_is_a_way_to_break_every_rule() -> None:
+    assert {rule for rule, _, _ in WAYS} == {rule.name for rule in RULES}
+
+
+def told(*arguments: Any) -> tuple[int, str]:
+    out = StringIO()
+    try:
+        call_command("verify", *arguments, stdout=out)
+    except SystemExit as end:
+        return int(end.code or 0), out.getvalue()
+    return 0, out.getvalue()
+
+
+def test_the_command_prints_a_line_a_rule_and_ends_with_one_when_something_is_broken(ids: dict[str, int]) -> None:
+    status, text = told()
+    assert status == 0
+    assert f"{len(RULES)} rules, 0 broken" in text
+    damage("DELETE FROM workspaces_event WHERE task_id = {done} AND seq = 7", ids)
+    status, text = told()
+    assert status == 1
+    line = next(line for line in text.splitlines() if line.split()[1:2] == ["seq"])
+    assert line.startswith("BROKEN")
+    assert f"task {ids['done']}: " in text
+
+
+def test_one_task_is_checked_alone(ids: dict[str, int]) -> None:
+    damage("DELETE FROM workspaces_event WHERE task_id = {done} AND seq = 7", ids)
+    status, text = told(str(ids["waiting"]), "--json")
+    assert (status, json.loads(text)["broken"]) == (0, 0)
+    assert told(str(ids["done"]))[0] == 1
+    with pytest.raises(CommandError, match="no task"):
+        told("999999")
+
+
+def test_deep_reads_every_saved_disk(ids: dict[str, int]) -> None:
+    status, text = told("--deep", "--json")
+    disks = json.loads(text)["rules"][-1]
+    assert (status, disks["name"], disks["broken"]) == (0, "disks", 0)
+    assert disks["checked"] >= 5
+    task = Task.objects.get(pk=ids["waiting"])
+    newest = Checkpoint.objects.filter(task=task).order_by("seq").last()
+    assert newest is not None
+    store: Any = driver_for(task.workspace).snapshots
+    kept = store.objects.root.with_name("kept")
+    shutil.copytree(store.objects.root, kept)
+    try:
+        store.drop(newest.snapshot.ref)
+        status, text = told(str(task.pk), "--deep", "--json")
+        assert status == 1
+        assert [row["task_id"] for row in json.loads(text)["rules"][-1]["rows"]] == [task.pk]
+        assert told(str(task.pk))[0] == 0
+    finally:
+        shutil.rmtree(store.objects.root)
+        kept.rename(store.objects.root)
+    assert not store.problems(Snapshot.objects.values_list("ref", flat=True))
