@@ -235,6 +235,8 @@ SANDBOX_IMAGE = text("AGENTDESK_SANDBOX_IMAGE")  # empty: built from compose/san
 SANDBOX_STORE = one_of("AGENTDESK_SANDBOX_STORE", ("auto", "btrfs", "content"))
 SANDBOX_ROOT = AGENTDESK_HOME / "sandboxes"
 LEASE_S = number("AGENTDESK_LEASE_S", 15, least=3)
+IDLE_TIMEOUT_S = number("AGENTDESK_IDLE_TIMEOUT_S", 300)  # 0: no workspace sleeps unless it says otherwise itself
+WAKES_AT_ONCE = number("AGENTDESK_WAKES_AT_ONCE", 4, least=1)
 
 UPLOAD_MAX_BYTES = number("AGENTDESK_UPLOAD_MAX_MB", 100, least=1) * 1024 * 1024
 UPLOAD_MAX_EXPANDED_BYTES = number("AGENTDESK_UPLOAD_MAX_EXPANDED_MB", 1024, least=1) * 1024 * 1024

@@ -15,7 +15,8 @@ from kombu.exceptions import OperationalError
 logger = logging.getLogger(__name__)
 
 ADVANCE = "workspaces.jobs.advance"
-REST = "workspaces.jobs.rest_workspace"
+WAKE = "workspaces.jobs.wake_workspace"
+SLEEP = "workspaces.jobs.sleep_workspace"
 
 
 def advance(task_id: int) -> None:
@@ -23,9 +24,14 @@ def advance(task_id: int) -> None:
     transaction.on_commit(lambda: _send(ADVANCE, task_id))
 
 
-def rest_workspace(workspace_id: int) -> None:
-    """Have some worker stop the workspace's sandbox, if no task holds it."""
-    transaction.on_commit(lambda: _send(REST, workspace_id))
+def wake_workspace(workspace_id: int) -> None:
+    """Have some worker wake the workspace, if it is still to be woken."""
+    transaction.on_commit(lambda: _send(WAKE, workspace_id))
+
+
+def sleep_workspace(workspace_id: int) -> None:
+    """Have some worker put the workspace to sleep, if nothing wants it."""
+    transaction.on_commit(lambda: _send(SLEEP, workspace_id))
 
 
 def _send(name: str, *ids: int) -> None:

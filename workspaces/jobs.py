@@ -15,9 +15,14 @@ def advance(task_id: int) -> None:
     runner.go_on(task_id)
 
 
-@shared_task(name="workspaces.jobs.rest_workspace")
-def rest_workspace(workspace_id: int) -> None:
-    lifecycle.rest(workspace_id)
+@shared_task(name="workspaces.jobs.wake_workspace")
+def wake_workspace(workspace_id: int) -> None:
+    lifecycle.wake(workspace_id)
+
+
+@shared_task(name="workspaces.jobs.sleep_workspace")
+def sleep_workspace(workspace_id: int) -> None:
+    lifecycle.sleep(workspace_id)
 
 
 @worker_shutting_down.connect

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 from django.db import IntegrityError, transaction
 
-from workspaces import dispatch
 from workspaces.domain.roles import Role
 from workspaces.domain.states import TaskStatus, WaitingFor
 from workspaces.domain.text import clean_text
@@ -67,7 +64,7 @@ def hold_workspace(task: Task) -> bool:
 
 
 def release_workspace(task: Task) -> None:
-    """Let go of the workspace and wake the task that has waited longest for it; else stop the sandbox."""
+    """Let go of the workspace and wake the task that has waited longest for it."""
     if not Workspace.objects.filter(pk=task.workspace_id, held_by=task).update(held_by=None):
         return
     waiting = (
@@ -80,9 +77,7 @@ def release_workspace(task: Task) -> None:
         .values_list("pk", flat=True)
         .first()
     )
-    if waiting is None:
-        dispatch.rest_workspace(task.workspace_id)
-    else:
+    if waiting is not None:
         transaction.on_commit(
             lambda: wake_waiting(waiting, waiting_for=WaitingFor.WORKSPACE.value, why="the workspace is free")
         )
@@ -90,10 +85,3 @@ def release_workspace(task: Task) -> None:
 
 def _audit(action: str, workspace: Workspace, actor: User, **data: str) -> None:
     AuditEntry.objects.create(actor=actor, action=action, workspace=workspace, data=data, at=database_now())
-
-
-@contextmanager
-def while_free(workspace_id: int) -> Iterator[Workspace | None]:
-    """The workspace, locked so that no task can hold it meanwhile; None when one does."""
-    with transaction.atomic():
-        yield (Workspace.objects.select_for_update(of=("self",)).filter(pk=workspace_id, held_by=None).first())

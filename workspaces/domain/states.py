@@ -34,6 +34,15 @@ class PauseMode(StrEnum):
     NOW = "now"  # freeze the sandbox, drop a streaming model call
 
 
+class WorkspaceState(StrEnum):
+    """Whether the workspace's sandbox runs. The two between are claims with a lease: their worker may have died."""
+
+    AWAKE = "awake"
+    FALLING_ASLEEP = "falling_asleep"  # a worker saves the disk and ends the sandbox
+    ASLEEP = "asleep"  # nothing but its storage; also a new workspace, in which nothing has run yet
+    WAKING = "waking"  # a worker starts the sandbox
+
+
 class StepPhase(StrEnum):
     """The last phase of a step that is written down as finished, in order."""
 

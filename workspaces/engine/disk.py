@@ -9,12 +9,16 @@ from django.db.models import Q
 
 from workspaces.actions import steps
 from workspaces.actions.checkpoints import store_snapshot
-from workspaces.domain.states import CallStatus
+from workspaces.actions.sleep import use_workspace
+from workspaces.domain.states import CallStatus, WaitingFor, WorkspaceState
+from workspaces.engine import lifecycle
 from workspaces.engine.boxes import sandbox_for
-from workspaces.engine.run import Run
+from workspaces.engine.run import Ended, Run
 from workspaces.models import Checkpoint, Snapshot, Step, ToolCall
 from workspaces.queries.history import latest_checkpoint
 from workspaces.sandboxes.base import Sandbox
+
+WAKE_RECHECK_S = 10.0  # whoever wakes it calls the task; this is for a worker that died in between
 
 
 class Disk:
@@ -24,6 +28,7 @@ class Disk:
         self.run = run
         self._saved: Snapshot | None = None
         self._awake = False
+        self._state = WorkspaceState.ASLEEP  # when the sandbox was first looked at
 
     @cached_property
     def _newest(self) -> Checkpoint | None:
@@ -32,17 +37,33 @@ class Disk:
 
     @cached_property
     def sandbox(self) -> Sandbox:
+        """Whoever looks at it is about to use the disk: the workspace does not fall asleep meanwhile."""
+        self._state = use_workspace(self.run.task.workspace_id)
         return sandbox_for(self.run.task.workspace)
 
     def awake(self) -> Sandbox:
-        """The sandbox, running (created, started or thawed if it has to be)."""
+        """The sandbox, running or thawed. Raises Ended when it has to wait for its turn to wake."""
         if not self._awake:
-            if self.sandbox.state() != "running":
+            found = self.sandbox.state()
+            if found == "frozen" and self._state is WorkspaceState.AWAKE:
                 began = time.monotonic()
                 self.sandbox.start()
                 steps.workspace_woke(self.run.task.pk, self.run.fence, duration_s=time.monotonic() - began)
+            elif found != "running" or self._state is not WorkspaceState.AWAKE:
+                self._wake()
             self._awake = True
         return self.sandbox
+
+    def _wake(self) -> None:
+        """In this worker if it may wake now; else the task waits, and is called when it has woken."""
+        waking = lifecycle.wake(self.run.task.workspace_id, gone=self._state is WorkspaceState.AWAKE)
+        if waking.awake:
+            steps.workspace_woke(self.run.task.pk, self.run.fence, duration_s=waking.duration_s)
+            return
+        before = f"{waking.ahead} other workspaces wake before it" if waking.ahead else "it is just falling asleep"
+        reason = f"the workspace is asleep and is to wake: {before}"
+        steps.wait_until(self.run.task.pk, self.run.fence, WaitingFor.WORKSPACE, reason, WAKE_RECHECK_S)
+        raise Ended
 
     def freeze(self) -> bool:
         """Halt whatever runs; whether there was anything to halt."""

@@ -1,27 +1,101 @@
-"""Sandboxes are put to rest: when no task holds their workspace, and when the whole installation stops."""
+"""Sandboxes wake, sleep and rest: what a worker does between the moves that actions/sleep.py writes down.
+
+Safe to die at any line: a claim ends with its lease, and each of these may run again, also twice at once.
+"""
 
 from __future__ import annotations
 
 import logging
+import time
 from collections import Counter
+from dataclasses import dataclass
 
-from workspaces.actions.workspaces import while_free
-from workspaces.domain.states import CallStatus
+from django.conf import settings
+from django.db import connection
+
+from workspaces.actions import sleep as moves
+from workspaces.domain.states import CallStatus, WorkspaceState
 from workspaces.engine.boxes import driver_named, sandbox_for
 from workspaces.models import ToolCall, Workspace
-from workspaces.sandboxes.base import SandboxError
+from workspaces.sandboxes.base import Sandbox, SandboxError, SandboxUnavailable
 
 logger = logging.getLogger(__name__)
 
+CLAIM_S = 120.0  # the engine's own limit on an answer is 60 s
+ASK_AGAIN_S = 0.05
 
-def rest(workspace_id: int) -> None:
-    """Stop the sandbox of a workspace that no task holds. Its disk stays."""
-    with while_free(workspace_id) as workspace:
-        if workspace is not None:
-            try:
-                sandbox_for(workspace).stop()
-            except SandboxError as error:
-                logger.warning("workspace %s was not put to rest: %s", workspace_id, error)
+
+@dataclass(frozen=True, slots=True)
+class Waking:
+    """`awake`: it is, after `duration_s`. Otherwise it stands in the queue, with `ahead` before it."""
+
+    awake: bool
+    ahead: int = 0
+    duration_s: float = 0.0
+
+
+def wake(workspace_id: int, *, gone: bool = False) -> Waking:
+    """Start the workspace's sandbox, if it may wake now. `gone`: see claim_wake. Raises SandboxError."""
+    ticket = moves.claim_wake(workspace_id, lease_s=CLAIM_S, at_once=settings.WAKES_AT_ONCE, gone=gone)
+    if ticket.fence is None:
+        return Waking(ticket.awake, ticket.ahead)
+    began = time.monotonic()
+    try:
+        sandbox_for(Workspace.objects.get(pk=workspace_id)).start()
+    except BaseException:
+        moves.wake_failed(workspace_id, ticket.fence, at_once=settings.WAKES_AT_ONCE)
+        raise
+    moves.woke(workspace_id, ticket.fence, at_once=settings.WAKES_AT_ONCE)
+    return Waking(True, duration_s=time.monotonic() - began)
+
+
+def awake_sandbox(workspace: Workspace, *, within_s: float = 20.0) -> Sandbox:
+    """The sandbox, running, for a person at a terminal: waits in the queue if it has to. Raises SandboxUnavailable.
+
+    Nothing keeps it awake but use: call `use_workspace` while the person goes on.
+    """
+    deadline = time.monotonic() + within_s
+    sandbox = sandbox_for(workspace)
+    gone = moves.use_workspace(workspace.pk) is WorkspaceState.AWAKE and sandbox.state() not in ("running", "frozen")
+    while not (found := wake(workspace.pk, gone=gone)).awake:
+        gone = False
+        if time.monotonic() > deadline:
+            raise SandboxUnavailable(f"{found.ahead} other workspaces wake before it", hint="try again in a moment")
+        connection.close()
+        time.sleep(ASK_AGAIN_S)
+    return sandbox
+
+
+def sleep(workspace_id: int) -> bool:
+    """Save an idle workspace's disk, end its sandbox, and say that it sleeps. Whether it does.
+
+    1. claim; 2. snapshot; 3. look once more whether somebody has come: then it stays awake; 4. end the sandbox;
+    5. asleep.
+    """
+    nap = moves.claim_sleep(workspace_id, lease_s=CLAIM_S, site_timeout_s=settings.IDLE_TIMEOUT_S)
+    if nap is None:
+        return False
+    sandbox = sandbox_for(Workspace.objects.get(pk=workspace_id))
+    try:
+        info = sandbox.snapshot()
+        if not moves.confirm_sleep(nap, lease_s=CLAIM_S):
+            moves.keep_snapshot(workspace_id, info)
+            moves.stay_awake(nap)
+            return False
+        sandbox.stop()
+    except SandboxError as error:
+        logger.warning("workspace %s was not put to sleep: %s", workspace_id, error)
+        moves.stay_awake(nap)
+        return False
+    return moves.slept(nap, info)
+
+
+def sweep(driver: str) -> int:
+    """End sandboxes that run although their workspace sleeps: a start that came after its claim had ended. How many."""
+    found = moves.may_be_swept(driver_named(driver).awake())
+    for workspace in found:
+        sandbox_for(workspace).stop()
+    return len(found)
 
 
 def rest_all(driver: str) -> Counter[str]:
@@ -38,5 +112,6 @@ def rest_all(driver: str) -> Counter[str]:
             sandbox.freeze()
         else:
             sandbox.stop()
+            moves.stopped(workspace.pk)
         done["frozen" if in_flight else "stopped"] += 1
     return done

@@ -8,12 +8,16 @@ from django.db.models import Q
 from django.db.models.functions import Now
 
 from workspaces.domain.roles import Role
+from workspaces.domain.states import WorkspaceState
 
 from .fields import choices, one_of
 
 
 class Workspace(models.Model):
-    """Survives every task. `held_by` is the one task that may write to the disk."""
+    """Survives every task. `held_by` is the one task that may write to the disk.
+
+    `state` and what belongs to it are written by actions/sleep.py only. Times are the database's own.
+    """
 
     class Driver(models.TextChoices):
         DOCKER = "docker", "Docker container"
@@ -35,12 +39,42 @@ class Workspace(models.Model):
     forked_from = models.ForeignKey("self", models.SET_NULL, null=True, blank=True, related_name="forks")
     created_at = models.DateTimeField(db_default=Now(), editable=False)
 
+    state = models.CharField(max_length=16, choices=choices(WorkspaceState), default=WorkspaceState.ASLEEP.value)
+    state_since = models.DateTimeField(db_default=Now())
+    state_until = models.DateTimeField(null=True, blank=True)  # the lease of whoever wakes it or puts it to sleep
+    state_fence = models.BigIntegerField(default=0)  # that worker's writes carry it
+    used_at = models.DateTimeField(db_default=Now())  # when its disk or sandbox was last wanted
+    wake_wanted_at = models.DateTimeField(null=True, blank=True)  # its place in the queue of those that are to wake
+    idle_timeout_s = models.PositiveIntegerField(null=True, blank=True)  # null: the site's; 0: it never sleeps
+    slept_snapshot = models.ForeignKey(
+        "Snapshot", models.PROTECT, null=True, blank=True, related_name="+"
+    )  # what its disk holds while it sleeps; null once somebody touches it
+
     class Meta:
         constraints = [
             models.UniqueConstraint(fields=["owner", "name"], name="workspace_name_once_an_owner"),
             models.CheckConstraint(
                 condition=Q(memory_bytes__gt=0, cpus__gt=0, pids__gt=0, disk_bytes__gt=0),
                 name="workspace_limits_positive",
+            ),
+            one_of("state", WorkspaceState, table="workspace"),
+            models.CheckConstraint(
+                condition=Q(
+                    state__in=[WorkspaceState.FALLING_ASLEEP.value, WorkspaceState.WAKING.value],
+                    state_until__isnull=False,
+                )
+                | Q(state__in=[WorkspaceState.AWAKE.value, WorkspaceState.ASLEEP.value], state_until__isnull=True),
+                name="workspace_claim_has_a_lease",
+            ),
+        ]
+        indexes = [
+            models.Index(
+                fields=["state", "used_at"],
+                condition=~Q(state=WorkspaceState.ASLEEP.value),
+                name="workspace_not_asleep",
+            ),
+            models.Index(
+                fields=["wake_wanted_at"], condition=Q(wake_wanted_at__isnull=False), name="workspace_to_wake"
             ),
         ]
 

@@ -7,12 +7,13 @@ import signal
 import threading
 from typing import Any
 
+from django.conf import settings
 from django.core.management.base import BaseCommand, CommandParser
 from django.db import DatabaseError, InterfaceError, connection
 from redis.exceptions import RedisError
 
 from agentdesk.health import beat
-from workspaces.actions import schedule
+from workspaces.actions import schedule, sleep
 
 logger = logging.getLogger(__name__)
 
@@ -37,6 +38,9 @@ class Command(BaseCommand):
                 schedule.end_waits()
                 schedule.expire_due()
                 schedule.redispatch_due(after_s=again_after)
+                sleep.end_claims()
+                sleep.call_next(settings.WAKES_AT_ONCE)
+                sleep.call_idle(settings.IDLE_TIMEOUT_S)
                 beat()
             except (DatabaseError, InterfaceError) as error:
                 logger.warning("the database does not answer the scheduler: %s", error)

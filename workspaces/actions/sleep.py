@@ -1,0 +1,318 @@
+"""Whether a workspace sleeps: the only writer of its `state` and of what belongs to it.
+
+Each move is one conditional UPDATE, with the database's own time. The two moves that take long (waking, falling
+asleep) are claims with a lease and a fence: a worker may die in the middle, its claim then ends by itself, and what it
+writes late changes nothing. What the worker does in between is engine/lifecycle.py.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db import connection, transaction
+from django.db.models import F, Q
+from django.db.models.functions import Coalesce, Now
+
+from workspaces import dispatch
+from workspaces.domain.events import EventKind
+from workspaces.domain.states import CallStatus, TaskStatus, WaitingFor, WorkspaceState
+from workspaces.models import Task, ToolCall, Workspace
+from workspaces.sandboxes.base import SnapshotInfo
+
+from .checkpoints import store_snapshot
+from .leases import CLAIMABLE
+from .pen import writing
+from .waits import wake_waiting
+
+S = WorkspaceState
+BATCH = 100
+_TURNSTILE = 7_411_903  # the advisory lock under which it is decided who may wake
+
+_UNUSED = f"""
+    NOT EXISTS (SELECT 1 FROM workspaces_task AS task
+                 WHERE task.workspace_id = place.id
+                   AND (task.status IN ('{TaskStatus.QUEUED}', '{TaskStatus.RUNNING}', '{TaskStatus.PAUSING}')
+                        OR (task.status = '{TaskStatus.PAUSED}' AND task.disk_restore_id IS NOT NULL)
+                        OR task.lease_until > statement_timestamp()
+                        OR task.status_since > statement_timestamp() - idle.timeout))
+AND NOT EXISTS (SELECT 1 FROM workspaces_toolcall AS call
+                  JOIN workspaces_task AS task ON task.id = call.task_id
+                 WHERE task.workspace_id = place.id AND call.status = '{CallStatus.RUNNING}')
+"""  # noqa: S608 - the domain's own words
+_IDLE = f"""
+  FROM workspaces_workspace AS place,
+       LATERAL (SELECT make_interval(secs => coalesce(place.idle_timeout_s, %(site_s)s)) AS timeout) AS idle
+ WHERE place.state = '{S.AWAKE}' AND place.wake_wanted_at IS NULL AND idle.timeout > interval '0'
+   AND place.used_at < statement_timestamp() - idle.timeout AND {_UNUSED}
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Ticket:
+    """Leave to wake (`fence`), or (`fence` is None) how many wake before it. Neither: it is awake already."""
+
+    fence: int | None = None
+    ahead: int = 0
+    awake: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Nap:
+    """Leave to put a workspace to sleep. `used_at` (as text): it must not have been used since."""
+
+    workspace_id: int
+    fence: int
+    used_at: str
+    idle_s: float
+
+
+def use_workspace(workspace_id: int) -> WorkspaceState:
+    """Somebody is about to touch its disk or sandbox: its idle time begins anew. Returns its state."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "UPDATE workspaces_workspace SET used_at = statement_timestamp(), slept_snapshot_id = NULL"
+            " WHERE id = %s RETURNING state",
+            [workspace_id],
+        )
+        row = cursor.fetchone()
+    if row is None:
+        raise Workspace.DoesNotExist(f"there is no workspace {workspace_id}")
+    return WorkspaceState(row[0])
+
+
+# --- waking
+
+
+def want_awake(workspace_id: int) -> WorkspaceState:
+    """Put it into the queue of those that are to wake, unless it is awake; some worker does it. Returns its state."""
+    with transaction.atomic():
+        Workspace.objects.filter(pk=workspace_id).exclude(state=S.AWAKE.value).update(
+            wake_wanted_at=Coalesce("wake_wanted_at", Now())
+        )
+        state = use_workspace(workspace_id)
+        if state is not S.AWAKE:
+            dispatch.wake_workspace(workspace_id)
+    return state
+
+
+def claim_wake(workspace_id: int, *, lease_s: float, at_once: int, gone: bool = False) -> Ticket:
+    """Take it up to be woken, if fewer than `at_once` wake now and nobody has waited longer.
+
+    Otherwise it stands in the queue from now on. `gone`: it is said to be awake, but its sandbox does not run.
+    """
+    with transaction.atomic():
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_advisory_xact_lock(%s)", [_TURNSTILE])
+        mine = Workspace.objects.filter(pk=workspace_id)
+        place = mine.select_for_update(no_key=True, of=("self",)).annotate(now=Now()).get()
+        if place.state != S.AWAKE.value or gone:
+            ticket = _take_or_queue(place, place.now, lease_s, at_once)
+        else:
+            mine.update(wake_wanted_at=None)
+            ticket = Ticket(awake=True)
+    if ticket.awake:
+        _call_holder(workspace_id)
+    return ticket
+
+
+def _take_or_queue(place: Workspace, now: datetime, lease_s: float, at_once: int) -> Ticket:
+    claimed = place.state_until is not None and place.state_until >= now
+    since = place.wake_wanted_at or now
+    live = Q(state=S.WAKING.value, state_until__gte=Now())
+    ahead = Workspace.objects.exclude(pk=place.pk).filter(live | Q(wake_wanted_at__lt=since)).count()
+    mine = Workspace.objects.filter(pk=place.pk)
+    if claimed or ahead >= at_once:
+        mine.update(wake_wanted_at=Coalesce("wake_wanted_at", Now()))
+        mine.filter(state=S.AWAKE.value).update(state=S.ASLEEP.value, state_since=Now())  # its sandbox is gone
+        return Ticket(ahead=ahead)
+    mine.update(
+        state=S.WAKING.value,
+        state_fence=place.state_fence + 1,
+        state_since=Now(),
+        state_until=Now() + timedelta(seconds=lease_s),
+        used_at=Now(),
+        wake_wanted_at=None,
+        slept_snapshot=None,
+    )
+    return Ticket(fence=place.state_fence + 1)
+
+
+def woke(workspace_id: int, fence: int, *, at_once: int) -> bool:
+    """waking → awake. Its holder goes on, and the next in the queue are called. False when the claim had ended."""
+    done = _settle(workspace_id, fence, S.WAKING, S.AWAKE)
+    call_next(at_once)
+    return done
+
+
+def wake_failed(workspace_id: int, fence: int, *, at_once: int) -> bool:
+    """waking → asleep, out of the queue. Its holder tries by itself and then says what is wrong."""
+    done = _settle(workspace_id, fence, S.WAKING, S.ASLEEP)
+    call_next(at_once)
+    return done
+
+
+def _settle(workspace_id: int, fence: int, old: WorkspaceState, new: WorkspaceState) -> bool:
+    """A claim is over: 1. the move; 2. after it, the task that holds the workspace is called, if it waits for this."""
+    changed = Workspace.objects.filter(pk=workspace_id, state=old.value, state_fence=fence).update(
+        state=new.value, state_since=Now(), state_until=None, used_at=Now(), wake_wanted_at=None
+    )
+    if changed:
+        _call_holder(workspace_id)
+    return changed == 1
+
+
+def _call_holder(workspace_id: int) -> None:
+    holder = Workspace.objects.filter(pk=workspace_id).values_list("held_by", flat=True).first()
+    if holder is not None:
+        wake_waiting(holder, waiting_for=WaitingFor.WORKSPACE.value, why="the workspace has woken")
+
+
+def call_next(at_once: int) -> int:
+    """Call for those that have waited longest, as many as may wake now. Returns how many."""
+    busy = Workspace.objects.filter(state=S.WAKING.value, state_until__gte=Now()).count()
+    ids = list(
+        Workspace.objects.filter(wake_wanted_at__isnull=False)
+        .order_by("wake_wanted_at")
+        .values_list("pk", flat=True)[: max(0, at_once - busy)]
+    )
+    for workspace_id in ids:
+        dispatch.wake_workspace(workspace_id)
+    return len(ids)
+
+
+# --- falling asleep
+
+
+def idle_workspaces(site_timeout_s: int) -> list[int]:
+    """Those that nothing has wanted for their idle timeout (the site's, unless they have their own)."""
+    with connection.cursor() as cursor:
+        cursor.execute(f"SELECT place.id {_IDLE} ORDER BY place.used_at LIMIT {BATCH}", {"site_s": site_timeout_s})
+        return [row[0] for row in cursor.fetchall()]
+
+
+def call_idle(site_timeout_s: int) -> int:
+    """Have workers put to sleep what is idle. Returns how many were called for."""
+    ids = idle_workspaces(site_timeout_s)
+    for workspace_id in ids:
+        dispatch.sleep_workspace(workspace_id)
+    return len(ids)
+
+
+def claim_sleep(workspace_id: int, *, lease_s: float, site_timeout_s: int) -> Nap | None:
+    """awake → falling asleep, by one conditional UPDATE; None when it is not (or no longer) idle."""
+    statement = f"""
+        UPDATE workspaces_workspace AS changed
+           SET state = %(state)s, state_fence = changed.state_fence + 1, state_since = statement_timestamp(),
+               state_until = statement_timestamp() + make_interval(secs => %(lease_s)s)
+         WHERE changed.id = %(id)s AND changed.state = '{S.AWAKE}'
+           AND changed.id IN (SELECT place.id {_IDLE} AND place.id = %(id)s)
+        RETURNING changed.state_fence, changed.used_at::text,
+                  extract(epoch FROM statement_timestamp() - changed.used_at)::float8
+    """  # noqa: S608
+    values: dict[str, Any] = {
+        "state": S.FALLING_ASLEEP.value,
+        "lease_s": lease_s,
+        "id": workspace_id,
+        "site_s": site_timeout_s,
+    }
+    with connection.cursor() as cursor:
+        cursor.execute(statement, values)
+        row = cursor.fetchone()
+    return Nap(workspace_id, *row) if row else None
+
+
+def confirm_sleep(nap: Nap, *, lease_s: float) -> bool:
+    """The last look before the sandbox ends, with the lease renewed: False when somebody has come meanwhile.
+
+    From here until `slept` nobody can wake it; who wants to, waits in the queue.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"""
+            UPDATE workspaces_workspace AS place
+               SET state_until = statement_timestamp() + make_interval(secs => %(lease_s)s)
+              FROM (SELECT interval '0' AS timeout) AS idle
+             WHERE place.id = %(id)s AND place.state = '{S.FALLING_ASLEEP}' AND place.state_fence = %(fence)s
+               AND place.wake_wanted_at IS NULL AND place.used_at = %(used_at)s::timestamptz AND {_UNUSED}
+            """,  # noqa: S608
+            {"lease_s": lease_s, "id": nap.workspace_id, "fence": nap.fence, "used_at": nap.used_at},
+        )
+        return cursor.rowcount == 1
+
+
+def slept(nap: Nap, info: SnapshotInfo) -> bool:
+    """falling asleep → asleep, with the snapshot of its disk. False when the claim had ended.
+
+    1. the snapshot is kept in any case, or nobody would ever free its bytes; 2. the move; a snapshot that may be older
+    than the disk (somebody has used it meanwhile) is not said to be what it holds; 3. the holder's trace tells it;
+    4. whoever has come meanwhile is called.
+    """
+    place = Workspace(pk=nap.workspace_id)
+    with transaction.atomic(), connection.cursor() as cursor:
+        snapshot = store_snapshot(place, info)
+        cursor.execute(
+            "UPDATE workspaces_workspace SET state = %s, state_since = statement_timestamp(), state_until = NULL,"
+            " slept_snapshot_id = CASE WHEN used_at = %s::timestamptz THEN %s::bigint END"
+            " WHERE id = %s AND state = %s AND state_fence = %s RETURNING held_by_id, wake_wanted_at IS NOT NULL",
+            [S.ASLEEP.value, nap.used_at, snapshot.pk, nap.workspace_id, S.FALLING_ASLEEP.value, nap.fence],
+        )
+        row = cursor.fetchone()
+    if row is None:
+        return False
+    holder, wanted = row
+    if holder is not None:
+        with writing(holder) as pen:
+            facts: dict[str, Any] = {
+                "snapshot": info.ref,
+                "added_bytes": info.added_bytes,
+                "idle_s": round(nap.idle_s, 1),
+            }
+            pen.event(EventKind.WORKSPACE_SLEPT, **facts)
+    if wanted:
+        dispatch.wake_workspace(nap.workspace_id)
+    return True
+
+
+def keep_snapshot(workspace_id: int, info: SnapshotInfo) -> None:
+    """A snapshot that was taken for a sleep that did not come: kept by its name, so that its bytes can be freed."""
+    store_snapshot(Workspace(pk=workspace_id), info)
+
+
+def stay_awake(nap: Nap) -> bool:
+    """falling asleep → awake: somebody came, or the disk could not be saved."""
+    return _settle(nap.workspace_id, nap.fence, S.FALLING_ASLEEP, S.AWAKE)
+
+
+def stopped(workspace_id: int) -> None:
+    """Its sandbox was ended without a snapshot, because the installation stops and no worker runs any more."""
+    Workspace.objects.filter(pk=workspace_id).exclude(state=S.ASLEEP.value).update(
+        state=S.ASLEEP.value,
+        state_since=Now(),
+        state_until=None,
+        state_fence=F("state_fence") + 1,
+        slept_snapshot=None,
+    )
+
+
+# --- claims whose worker died
+
+
+def end_claims() -> int:
+    """Claims whose lease ran out: what was to wake is in the queue again, what was to sleep is awake. How many."""
+    over = Workspace.objects.filter(state_until__lt=Now())
+    ended = over.filter(state=S.WAKING.value).update(
+        state=S.ASLEEP.value, state_since=Now(), state_until=None, wake_wanted_at=Coalesce("wake_wanted_at", Now())
+    )
+    return ended + over.filter(state=S.FALLING_ASLEEP.value).update(
+        state=S.AWAKE.value, state_since=Now(), state_until=None
+    )
+
+
+def may_be_swept(sandbox_keys: list[str]) -> list[Workspace]:
+    """Of the workspaces whose sandboxes run: those that are asleep, and nothing is in flight in them."""
+    busy = ToolCall.objects.filter(status=CallStatus.RUNNING.value).values("task__workspace")
+    due = Task.objects.filter(CLAIMABLE).values("workspace")
+    found = Workspace.objects.filter(sandbox_key__in=sandbox_keys, state=S.ASLEEP.value, wake_wanted_at=None)
+    return list(found.exclude(pk__in=busy).exclude(pk__in=due))
