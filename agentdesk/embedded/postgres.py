@@ -42,6 +42,7 @@ class Postgres:
         self.child.clear_stale()
         self._let_in()
         self._initialise()
+        self._end_orphans()
         self._clear_stale_files()
         self.child.start()
         self._wait()
@@ -93,6 +94,21 @@ class Postgres:
                 why += f" (it runs as user {self._user}, who must be able to reach {self.data.parent})"
             raise StartError(f"Postgres could not make its data folder: {why}. Repair that, {INSTEAD}.")
         draft.rename(self.data)
+
+    def _end_orphans(self, limit_s: float = 5.0) -> None:
+        """Backends that outlived a killed postmaster still write to its shared memory: two servers on one folder.
+
+        The pid file, which would make Postgres refuse that, is cleared next; so they have to be gone before.
+        """
+        deadline = time.monotonic() + limit_s
+        while left := processes_in(self.data):
+            if time.monotonic() > deadline + limit_s:
+                raise StartError(f"Old Postgres processes do not end: kill -9 {' '.join(map(str, left))}")
+            if time.monotonic() > deadline:  # busy in a long statement, they do not look for their postmaster
+                for pid in left:
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGKILL)
+            time.sleep(POLL_S)
 
     def _clear_stale_files(self) -> None:
         """Nothing of ours runs here any more: a pid file that names a reused pid must not stop the start."""
@@ -150,6 +166,17 @@ class Postgres:
             if known.fetchone() is None:
                 with contextlib.suppress(psycopg.errors.DuplicateDatabase):
                     connection.execute(f'CREATE DATABASE "{EMBEDDED_NAME}"')
+
+
+def processes_in(folder: Path) -> list[int]:
+    """The processes that work in this folder; none where the system does not tell."""
+    wanted = os.fspath(folder.resolve())
+    found = []
+    for entry in Path("/proc").glob("[0-9]*/cwd"):
+        with contextlib.suppress(OSError):  # it has ended, or it is another user's
+            if os.readlink(entry) == wanted:
+                found.append(int(entry.parent.name))
+    return found
 
 
 def binaries() -> Path:

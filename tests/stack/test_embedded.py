@@ -148,6 +148,24 @@ def test_a_killed_postgres_recovers_every_commit(used_home: Path) -> None:
         assert query(stack, "SELECT number FROM kept") == [(7,)]
 
 
+def test_a_backend_that_outlives_a_killed_postgres_is_gone_before_the_next_start(used_home: Path) -> None:
+    with Stack(used_home, {"postgres"}) as stack:
+        server = stack.servers["postgres"]
+        busy = psycopg.connect(stack.environment["DATABASE_URL"], autocommit=True)
+        pid = busy.info.backend_pid
+        busy.pgconn.send_query(b"DO $$ BEGIN LOOP NULL; END LOOP; END $$")
+        assert pid in postgres.processes_in(used_home / "postgres")
+        assert server.child.pid is not None
+        os.kill(server.child.pid, signal.SIGKILL)
+        while server.child.alive():
+            time.sleep(0.01)
+        assert pid in postgres.processes_in(used_home / "postgres")
+        server.start()
+        assert pid not in postgres.processes_in(used_home / "postgres")
+        assert query(stack, "SELECT 1") == [(1,)]
+        busy.close()
+
+
 def test_two_cannot_use_one_home(used_home: Path) -> None:
     with Stack(used_home, ()), pytest.raises(StartError, match=rf"already runs on .*pid {os.getpid()}"):
         Stack(used_home, ()).open()
