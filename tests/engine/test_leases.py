@@ -50,6 +50,15 @@ def test_a_locked_task_is_passed_over_and_the_others_are_renewed() -> None:
     assert leases.renew({locked.task_id: locked.fence}, lease_s=100) == {locked.task_id}
 
 
+def test_a_lease_that_was_let_go_is_not_renewed() -> None:
+    """The keeper may have read its list a moment before."""
+    claim = claimed(5)
+    assert leases.renew({claim.task_id: claim.fence}, lease_s=100) == {claim.task_id}
+    leases.release(claim.task_id, claim.fence)
+    assert leases.renew({claim.task_id: claim.fence}, lease_s=100) == set()
+    assert leases.claim(claim.task_id, worker="another", lease_s=5) is not None
+
+
 def test_the_keeper_does_not_take_a_locked_task_for_a_lost_one() -> None:
     """Longer than the lease, so that it is renewed as soon as it can be, and the other one all the time."""
     lease_s = 1.5

@@ -25,7 +25,7 @@ from workspaces.queries.profiles import tools_of
 from .calls import store_result
 from .errors import Refused
 from .pen import Pen, writing
-from .tasks import end_task
+from .tasks import end_task, void_lease
 from .waits import wake
 from .words import MESSAGE_CHARS, taken
 
@@ -114,6 +114,7 @@ def answer_escalation(
         if escalation.tool_call is not None:
             _settle_call(pen, escalation.tool_call, decision, words, arguments)
         elif decision is Decision.GIVE_UP:
+            void_lease(pen)
             end_task(pen, TaskStatus.FAILED, words)
             return escalation
         else:
@@ -149,6 +150,11 @@ def expire_escalation(escalation_id: int) -> bool:
             pen.move(TaskStatus.PAUSED)
             pen.event(EventKind.TASK_PAUSED, mode="boundary", reason=f"no answer in time: {escalation.question}")
         return True
+
+
+def has_open(pen: Pen) -> bool:
+    """Whether an operator still has something to answer."""
+    return bool(_open(pen).exists())
 
 
 def _open(pen: Pen) -> Any:
@@ -229,5 +235,5 @@ def _settle_task(pen: Pen, decision: Decision, words: str, extra_steps: int) -> 
 
 
 def _go_on(pen: Pen) -> None:
-    if pen.task.status == TaskStatus.WAITING.value and not _open(pen).exists():
+    if pen.task.status == TaskStatus.WAITING.value and not has_open(pen):
         wake(pen, why="an operator answered" if pen.actor else "the deadline passed")

@@ -49,7 +49,8 @@ def place_latch(
         )
         for task_id in _held_task_ids(workspace, user):
             with writing(task_id, actor=actor) as pen:
-                if TaskStatus(pen.task.status) in ACTIVE and pen.task.status != TaskStatus.PAUSING.value:
+                stricter = mode is PauseMode.NOW and pen.task.pause_mode != mode.value
+                if TaskStatus(pen.task.status) in ACTIVE and (pen.task.status != TaskStatus.PAUSING.value or stricter):
                     order_pause(pen, latch)
         return latch
 
@@ -74,7 +75,10 @@ def release_latch(latch_id: int, *, reason: str, actor: User) -> Latch:
         )
         for task_id in list(latch.held_tasks.order_by("pk").values_list("pk", flat=True)):
             with writing(task_id, actor=actor) as pen:
-                if pen.task.status == TaskStatus.PAUSED.value and standing_latch(pen.task) is None:
+                other = standing_latch(pen.task)
+                if other is not None:
+                    pen.set(latch=other)  # so that its release finds the task
+                elif pen.task.status == TaskStatus.PAUSED.value:
                     release_pause(pen, reason)
         return latch
 

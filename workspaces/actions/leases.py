@@ -16,15 +16,19 @@ from workspaces import dispatch
 from workspaces.domain.states import TaskStatus
 
 S = TaskStatus
-CLAIMABLE = Q(status__in=[S.QUEUED.value, S.RUNNING.value, S.PAUSING.value]) | Q(
-    status=S.PAUSED.value, disk_restore__isnull=False
+CLAIMABLE = (
+    Q(status__in=[S.QUEUED.value, S.RUNNING.value, S.PAUSING.value])
+    | Q(status=S.PAUSED.value, disk_restore__isnull=False)
+    # ordered while a worker was about to make it wait or pause: nothing else would come back to it
+    | Q(status__in=[S.WAITING.value, S.PAUSED.value], cancelling=True)
 )
 LEASE_FREE = Q(lease_until=None) | Q(lease_until__lt=Now())
 
 
 # CLAIMABLE and LEASE_FREE once more, in SQL: a step makes two of these statements, so each is one round trip
 _DUE = """(status IN ('queued', 'running', 'pausing')
-    OR (status = 'paused' AND disk_restore_id IS NOT NULL))"""
+    OR (status = 'paused' AND disk_restore_id IS NOT NULL)
+    OR (status IN ('waiting', 'paused') AND cancelling))"""
 _CLAIM = f"""
 UPDATE workspaces_task
    SET fence = workspaces_task.fence + 1, lease_owner = %(worker)s,
@@ -63,6 +67,8 @@ def claim(task_id: int, *, worker: str, lease_s: float) -> Claim | None:
 def renew(held: Mapping[int, int], *, lease_s: float) -> set[int]:
     """Prolong the leases (task id → fence) that are still ours; returns the ids of those that it did.
 
+    One that was let go meanwhile stays so: nobody would let go of it again, and its task would stand still.
+
     A task whose row somebody has locked is passed over: a long write about one task must not cost the others of
     this process their leases. It keeps its fence, and nobody can claim it meanwhile; try it again.
     """
@@ -73,7 +79,7 @@ def renew(held: Mapping[int, int], *, lease_s: float) -> set[int]:
             "UPDATE workspaces_task SET lease_until = statement_timestamp() + make_interval(secs => %s)"
             " FROM (SELECT task.id FROM workspaces_task AS task"
             "         JOIN unnest(%s::bigint[], %s::bigint[]) AS held(id, fence)"
-            "           ON task.id = held.id AND task.fence = held.fence"
+            "           ON task.id = held.id AND task.fence = held.fence AND task.lease_until IS NOT NULL"
             "          FOR NO KEY UPDATE OF task SKIP LOCKED) AS ours"
             " WHERE workspaces_task.id = ours.id"
             " RETURNING workspaces_task.id",

@@ -13,7 +13,10 @@ from workspaces.domain.text import clean_json, clean_text, clip
 from workspaces.models import Message, ModelCall, Step, UsageRecord
 from workspaces.providers.base import ChatReply, ProviderError
 
-from .pen import writing
+from .pen import Pen, writing
+
+# what a provider may have worked on, and bill, although no reply was read
+MAYBE_BILLED = ("timeout", "malformed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,17 +36,8 @@ def intend(task_id: int, fence: int, step: Step, *, model: str, manifest: Manife
         if not step.pk:
             step.started_at = pen.now
             pen.event(EventKind.STEP_STARTED, step=step.number)
-        for stale in earlier:
-            if stale.status != ModelCallStatus.RUNNING.value:
-                continue
-            ModelCall.objects.filter(pk=stale.pk).update(status=ModelCallStatus.DROPPED.value, finished_at=pen.now)
-            pen.event(
-                EventKind.MODEL_DROPPED,
-                step=step.number,
-                model_call=stale.pk,
-                why="its worker ended",
-                partial="",
-            )
+        if earlier:
+            drop_unfinished(pen, why="its worker ended")
         if step.manifest.get("request_hash") != manifest.request_hash:
             step.manifest = manifest.as_json()
             pen.event(
@@ -154,6 +148,8 @@ def store_failure(task_id: int, fence: int, step: Step, call: ModelCall, error: 
         call.error = clean_text(str(error))
         call.finished_at = pen.now
         call.save()
+        if error.kind in MAYBE_BILLED:
+            _count_unpriced(pen)
         pen.event(
             EventKind.MODEL_FAILED,
             step=step.number,
@@ -169,14 +165,31 @@ def store_failure(task_id: int, fence: int, step: Step, call: ModelCall, error: 
 def drop(task_id: int, fence: int, step: Step, call: ModelCall, *, why: str, partial: str) -> None:
     """The call was given up by an order; what had arrived is kept in the trace."""
     with writing(task_id, fence=fence) as pen:
-        call.status = ModelCallStatus.DROPPED.value
         call.text = clean_text(partial)
-        call.finished_at = pen.now
-        call.save()
-        pen.event(
-            EventKind.MODEL_DROPPED,
-            step=step.number,
-            model_call=call.pk,
-            why=why,
-            partial=clip(partial, EXCERPT_CHARS),
-        )
+        _drop(pen, call, step.number, why)
+
+
+def drop_unfinished(pen: Pen, *, why: str) -> None:
+    """Calls whose worker is gone: their reply will never be read."""
+    unfinished = ModelCall.objects.filter(task=pen.task, status=ModelCallStatus.RUNNING.value)
+    for call in unfinished.select_related("step").order_by("pk"):
+        _drop(pen, call, call.step.number, why)
+
+
+def _drop(pen: Pen, call: ModelCall, step_number: int, why: str) -> None:
+    call.status = ModelCallStatus.DROPPED.value
+    call.finished_at = pen.now
+    call.save(update_fields=["status", "text", "finished_at"])
+    _count_unpriced(pen)
+    pen.event(
+        EventKind.MODEL_DROPPED,
+        step=step_number,
+        model_call=call.pk,
+        why=why,
+        partial=clip(call.text, EXCERPT_CHARS),
+    )
+
+
+def _count_unpriced(pen: Pen) -> None:
+    """The provider may bill it and nobody has said how much: no part of the sum, but named beside it."""
+    pen.set(unpriced_calls=pen.task.unpriced_calls + 1)

@@ -27,7 +27,7 @@ from .clock import database_now
 from .errors import Refused
 from .escalations import open_escalation
 from .pen import Pen, writing
-from .tasks import abandon_unfinished_calls, order_pause, withdraw_open
+from .tasks import abandon_unfinished_calls, order_pause, void_lease, withdraw_open
 from .words import MESSAGE_CHARS, taken
 from .workspaces import create_workspace, hold_workspace
 
@@ -57,6 +57,7 @@ def roll_back(checkpoint_id: int, *, reason: str, actor: User) -> Task:
                 "Another task works in this workspace now, and a rollback would take its files along. "
                 "Fork from the checkpoint instead, or wait until that task has ended."
             )
+        void_lease(pen)
         kept = [
             {"name": entry.tool_call.name, "tool_call": entry.tool_call_id, "state": entry.state}
             for entry in effects_since(checkpoint)

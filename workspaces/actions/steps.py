@@ -19,16 +19,19 @@ from workspaces.models import Checkpoint, Escalation, Snapshot, Step, ToolCall
 
 from .calls import hold_call
 from .checkpoints import save_checkpoint
-from .escalations import open_escalation, wait_for_operator
+from .escalations import has_open, open_escalation, wait_for_operator
 from .pen import Pen, writing
 from .rollbacks import ask_to_approve
-from .tasks import end_task, standing_latch
+from .tasks import end_task, release_pause, standing_latch
 
 ANSWER_WITHIN = timedelta(days=7)
 
 
 def begin_running(task_id: int, fence: int, *, worker: str, previous_owner: str) -> bool:
-    """queued → running, or the take-over from a dead worker. False when a latch holds the task instead."""
+    """queued → running, or the take-over from a dead worker.
+
+    False when a latch holds the task instead, or it was paused between the claim and now.
+    """
     with writing(task_id, fence=fence) as pen:
         if previous_owner:
             pen.event(EventKind.TASK_TAKEN_OVER, from_worker=previous_owner, worker=worker)
@@ -42,7 +45,7 @@ def begin_running(task_id: int, fence: int, *, worker: str, previous_owner: str)
             pen.move(TaskStatus.RUNNING)
             pen.event(EventKind.TASK_STARTED, worker=worker)
             _withdraw_questions_of_the_task(pen)
-        return True
+        return pen.task.status in (TaskStatus.RUNNING.value, TaskStatus.PAUSING.value)
 
 
 def _withdraw_questions_of_the_task(pen: Pen) -> None:
@@ -67,6 +70,8 @@ def finish_pause(task_id: int, fence: int, *, frozen: bool) -> None:
             mode=pen.task.pause_mode or PauseMode.BOUNDARY.value,
             reason=latch.reason if latch else "",
         )
+        if latch is not None and latch.released_at is not None and standing_latch(pen.task) is None:
+            release_pause(pen, "the hold was released meanwhile")
 
 
 def finish_task(task_id: int, fence: int, status: TaskStatus, text: str) -> None:
@@ -102,7 +107,10 @@ def escalate_call(task_id: int, fence: int, call: ToolCall, kind: EscalationKind
 def wait_for_answers(
     task_id: int, fence: int, step: Step, *, snapshot: Snapshot, fresh: bool, asked: list[ToolCall]
 ) -> None:
-    """Ask to approve what is newly held, save a checkpoint with the pending calls, and wait."""
+    """Ask to approve what is newly held, save a checkpoint with the pending calls, and wait.
+
+    Not when everything was answered while the step's other calls ran: the task is then due.
+    """
     with writing(task_id, fence=fence) as pen:
         for call in asked:
             ask_to_approve(pen, call)
@@ -110,7 +118,7 @@ def wait_for_answers(
         saved_already = newest is not None and newest.step_id == step.pk and not fresh and not asked
         if not saved_already:
             save_checkpoint(pen, step=step, snapshot=snapshot, fresh=fresh)
-        if pen.task.status == TaskStatus.RUNNING.value:
+        if pen.task.status == TaskStatus.RUNNING.value and has_open(pen):
             wait_for_operator(pen)
 
 
@@ -141,10 +149,16 @@ def workspace_woke(task_id: int, fence: int, *, duration_s: float) -> None:
         pen.event(EventKind.WORKSPACE_WOKE, duration_s=round(duration_s, 4))
 
 
+def intake_begins(task_id: int, fence: int, before: Snapshot) -> None:
+    """The intent: until it is known that all came in, the disk has to be put back first (`disk_restore`)."""
+    with writing(task_id, fence=fence) as pen:
+        pen.set(disk_restore=before)
+
+
 def intake_done(task_id: int, fence: int, reports: Sequence[dict[str, Any]]) -> None:
     """`reports`: what came in from each source, and what came in otherwise than it was."""
     with writing(task_id, fence=fence) as pen:
-        pen.set(intake_done=True)
+        pen.set(intake_done=True, disk_restore=None)
         for report in reports:
             pen.event(EventKind.INTAKE_DONE, **report)
 

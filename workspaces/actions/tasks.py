@@ -19,12 +19,14 @@ from workspaces.domain.states import (
 )
 from workspaces.domain.text import clean_json, clean_text, clip
 from workspaces.models import Branch, Escalation, Latch, ProfileVersion, Task, ToolCall, User, Workspace
+from workspaces.queries.history import is_under_way
 
 from .clock import database_now
 from .errors import Refused
+from .model_calls import drop_unfinished
 from .pen import Pen, writing
 from .words import MESSAGE_CHARS, NOTE_CHARS, taken
-from .workspaces import release_workspace
+from .workspaces import holds_workspace, release_workspace
 
 INSTRUCTION_LIMIT = 100_000
 
@@ -126,18 +128,27 @@ def order_pause(pen: Pen, latch: Latch) -> None:
     mode = PauseMode(latch.mode)
     pen.set(latch=latch, pause_mode=mode.value)
     busy = task.lease_until is not None and task.lease_until > pen.now
-    # a sandbox that may still run something must be frozen by a worker
-    needs_worker = busy or (mode is PauseMode.NOW and task.status == TaskStatus.RUNNING.value)
+    now = mode is PauseMode.NOW
+    # also what it left running in the background while it waits
+    runs = (task.status == TaskStatus.RUNNING.value and (busy or now)) or (now and holds_workspace(task))
     if task.status == TaskStatus.PAUSING.value:
         pen.event(EventKind.TASK_PAUSING, mode=mode.value, reason=latch.reason)
-    elif needs_worker and task.status == TaskStatus.RUNNING.value:
+    elif runs or is_under_way(task.pk):  # a sandbox that may still run something is a worker's matter
         pen.move(TaskStatus.PAUSING)
         pen.event(EventKind.TASK_PAUSING, mode=mode.value, reason=latch.reason)
         if not busy:
             dispatch.advance(task.pk)
     else:
+        if not busy:
+            void_lease(pen)
         pen.move(TaskStatus.PAUSED)
         pen.event(EventKind.TASK_PAUSED, mode=mode.value, reason=latch.reason)
+
+
+def void_lease(pen: Pen) -> None:
+    """Whoever held the task can write no more, also a worker that was cut off for a while and comes back."""
+    if pen.task.lease_until is not None:
+        pen.set(fence=pen.task.fence + 1, lease_until=None)
 
 
 def resume_task(task_id: int, *, reason: str = "", actor: User) -> Task:
@@ -190,6 +201,7 @@ def cancel_task(task_id: int, *, reason: str, actor: User) -> Task:
         pen.set(cancelling=True)
         pen.event(EventKind.TASK_CANCELLING, reason=reason)
         if not busy:
+            void_lease(pen)
             end_task(pen, TaskStatus.CANCELLED, reason)
         return task
 
@@ -219,7 +231,8 @@ def withdraw_open(pen: Pen, *, why: str) -> None:
 
 
 def abandon_unfinished_calls(pen: Pen, *, why: str) -> None:
-    """Calls that will never get a result on this line say so."""
+    """Calls, of tools and of the model, that will never get a result on this line say so."""
+    drop_unfinished(pen, why=why)
     unfinished = ToolCall.objects.filter(task=pen.task).exclude(
         status__in=[CallStatus.DONE.value, CallStatus.ABANDONED.value]
     )

@@ -60,7 +60,11 @@ def set_member(workspace: Workspace, *, user: User, role: Role | None, actor: Us
 def hold_workspace(task: Task) -> bool:
     """Make the task the only writer of its workspace's disk. False when another task holds it."""
     held = Workspace.objects.filter(pk=task.workspace_id, held_by=None).update(held_by=task)
-    return held == 1 or Workspace.objects.filter(pk=task.workspace_id, held_by=task).exists()
+    return held == 1 or holds_workspace(task)
+
+
+def holds_workspace(task: Task) -> bool:
+    return Workspace.objects.filter(pk=task.workspace_id, held_by=task).exists()
 
 
 def release_workspace(task: Task) -> None:

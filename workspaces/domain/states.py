@@ -102,9 +102,10 @@ FINAL = frozenset({S.SUCCEEDED, S.FAILED, S.CANCELLED})
 ACTIVE = frozenset({S.QUEUED, S.RUNNING, S.WAITING, S.PAUSING})
 
 MOVES: dict[TaskStatus, frozenset[TaskStatus]] = {
-    S.QUEUED: frozenset({S.RUNNING, S.PAUSED, S.CANCELLED}),
+    # pausing, where a command that a worker left may still run
+    S.QUEUED: frozenset({S.RUNNING, S.PAUSING, S.PAUSED, S.CANCELLED}),
     S.RUNNING: frozenset({S.WAITING, S.PAUSING, S.PAUSED, S.SUCCEEDED, S.FAILED, S.CANCELLED}),
-    S.WAITING: frozenset({S.QUEUED, S.PAUSED, S.FAILED, S.CANCELLED}),
+    S.WAITING: frozenset({S.QUEUED, S.PAUSING, S.PAUSED, S.FAILED, S.CANCELLED}),
     S.PAUSING: frozenset({S.RUNNING, S.PAUSED, S.SUCCEEDED, S.FAILED, S.CANCELLED}),
     S.PAUSED: frozenset({S.QUEUED, S.FAILED, S.CANCELLED}),
     # a rollback takes a finished task back to a checkpoint, where it waits for a resume

@@ -51,6 +51,8 @@ class Actor:
         for call in calls:
             if call.status == CallStatus.RUNNING.value:
                 self._recover(call)
+            elif call.status == CallStatus.HELD.value:
+                call.refresh_from_db()  # it may have been answered while an earlier call ran
             if call.status == CallStatus.HELD.value:
                 if not self._is_asked(call):
                     newly_held.append(call)

@@ -114,14 +114,17 @@ class Disk:
             steps.first_checkpoint(self.run.task.pk, self.run.fence, snapshot)
 
     def put_back(self) -> None:
-        """Restore what a rollback or a fork asked for, before anything else."""
+        """Restore what a rollback, a fork or a broken intake asked for, before anything else."""
         wanted = self.run.task.disk_restore
         if wanted is not None:
-            self.restore(wanted, why="the task goes on from a checkpoint")
+            half = not self.run.task.intake_done
+            why = "the attachments came in only in part" if half else "the task goes on from a checkpoint"
+            self.restore(wanted, why=why)
             self.run.task.disk_restore = None
 
     def restore(self, snapshot: Snapshot, *, why: str, step: Step | None = None) -> None:
         began = time.monotonic()
+        self.run.check_fence()
         self.sandbox.restore(snapshot.ref)
         self._awake = False
         self._saved = snapshot

@@ -36,6 +36,7 @@ def bring_in(run: Run, disk: Disk) -> None:
     if run.task.intake_done:
         return
     before, _ = disk.saved()
+    steps.intake_begins(run.task.pk, run.fence, before)
     disk.changed()
     connection.close()  # nothing is held while files are copied
     try:

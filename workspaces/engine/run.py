@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -10,11 +11,16 @@ from workspaces.actions.errors import FenceLost
 from workspaces.domain.states import PauseMode, TaskStatus
 from workspaces.engine.keeper import Orders
 from workspaces.models import Branch, ProfileVersion, Task
+from workspaces.queries.history import is_under_way
 from workspaces.queries.profiles import tools_of
+from workspaces.sandboxes.base import SandboxError
 from workspaces.tools.base import Tool
 
 if TYPE_CHECKING:
     from workspaces.engine.disk import Disk
+
+
+logger = logging.getLogger(__name__)
 
 
 class Ended(Exception):  # a way out, not a fault
@@ -41,9 +47,19 @@ class Run:
         return tools_of(self.version)
 
     def obey_at_boundary(self, disk: Disk) -> None:
-        """Between two steps, with the task as it was just read: also a pause at the boundary is obeyed."""
+        """With the task as it was just read: also a pause at the boundary is obeyed, if this is one.
+
+        It is none where a worker died while a command ran: the step goes on first, for paused means quiet.
+        """
         task = self.task
-        self._obey(disk, task.status, task.pause_mode, task.cancelling, task.fence, at_boundary=True)
+        pausing = task.status == TaskStatus.PAUSING.value
+        at_boundary = pausing and not is_under_way(task.pk)
+        self._obey(disk, task.status, task.pause_mode, task.cancelling, task.fence, at_boundary=at_boundary)
+
+    def check_fence(self) -> None:
+        """Before something is done to the disk that would spoil another worker's work. Raises FenceLost."""
+        if not Task.objects.filter(pk=self.task.pk, fence=self.fence).exists():
+            raise FenceLost(f"task {self.task.pk} was taken over")
 
     def obey(self, disk: Disk) -> None:
         """Within a step: cancel, or pause now, if that is ordered.
@@ -63,7 +79,10 @@ class Run:
         if fence != self.fence:
             raise FenceLost(f"task {self.task.pk} was taken over")
         if cancelling:
-            disk.end_commands()
+            try:
+                disk.end_commands()
+            except SandboxError as error:  # nobody gets the workspace before what is in it has ended
+                logger.warning("task %s ends, its commands could not be: %s", self.task.pk, error)
             steps.finish_task(self.task.pk, self.fence, TaskStatus.CANCELLED, "cancelled by an operator")
             raise Ended
         now = pause_mode == PauseMode.NOW.value

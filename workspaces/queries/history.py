@@ -9,7 +9,7 @@ from django.db.models import Q, QuerySet
 from workspaces.domain.context import Line
 from workspaces.domain.effects import effect_key
 from workspaces.domain.events import EventKind
-from workspaces.domain.states import Verdict, WaitingFor
+from workspaces.domain.states import CallStatus, Verdict, WaitingFor
 from workspaces.models import Branch, Checkpoint, Event, LedgerEntry, Message, Task, ToolCall
 
 
@@ -103,6 +103,11 @@ def latest_checkpoint(task: Task) -> Checkpoint | None:
     """The newest on the task's current branch."""
     own = Checkpoint.objects.filter(task=task, branch_id=task.current_branch_id)
     return own.select_related("snapshot").order_by("-seq").first()
+
+
+def is_under_way(task_id: int) -> bool:
+    """Whether a tool call has begun and has no result: its command may run, whatever became of its worker."""
+    return ToolCall.objects.filter(task_id=task_id, status=CallStatus.RUNNING.value).exists()
 
 
 def waits_since_checkpoint(task_id: int) -> int:
