@@ -93,7 +93,8 @@ DATABASE["OPTIONS"] |= {
     "pool": {
         "min_size": number("AGENTDESK_DB_POOL_MIN", 1),
         "max_size": number("AGENTDESK_DB_POOL_MAX", 20, least=1),
-        "timeout": 15,
+        "timeout": number("AGENTDESK_DB_POOL_TIMEOUT_S", 15, least=1),
+        "reconnect_timeout": 5,  # then the next one who asks tries at once; else up to minutes after a long absence
     },
 }
 # Checked when handed out (0.1 ms): after a restart of Postgres every connection in the pool is dead, and each would
@@ -237,6 +238,7 @@ SANDBOX_ROOT = AGENTDESK_HOME / "sandboxes"
 LEASE_S = number("AGENTDESK_LEASE_S", 15, least=3)
 IDLE_TIMEOUT_S = number("AGENTDESK_IDLE_TIMEOUT_S", 300)  # 0: no workspace sleeps unless it says otherwise itself
 WAKES_AT_ONCE = number("AGENTDESK_WAKES_AT_ONCE", 4, least=1)
+DRAIN_S = number("AGENTDESK_DRAIN_S", 30)  # what a worker that is told to end gives to what it runs
 
 UPLOAD_MAX_BYTES = number("AGENTDESK_UPLOAD_MAX_MB", 100, least=1) * 1024 * 1024
 UPLOAD_MAX_EXPANDED_BYTES = number("AGENTDESK_UPLOAD_MAX_EXPANDED_MB", 1024, least=1) * 1024 * 1024

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from celery import shared_task
 from celery.signals import worker_shutting_down
+from django.conf import settings
 
 from workspaces.engine import lifecycle, runner
 
@@ -27,4 +29,5 @@ def sleep_workspace(workspace_id: int) -> None:
 
 @worker_shutting_down.connect
 def drain(**_: Any) -> None:
-    runner.keeper().drain()
+    """The signal's handler itself only starts it; Celery then waits for the threads, which this ends."""
+    runner.keeper().drain(settings.DRAIN_S, end=lambda: os._exit(0))

@@ -28,7 +28,7 @@ from agentdesk.embedded.valkey import Valkey
 SERVERS = ("postgres", "valkey")
 PROGRAMS = ("web", "worker", "scheduler")
 ADDRESSES = {"postgres": "DATABASE_URL", "valkey": "VALKEY_URL"}
-DRAIN_S = 10.0  # how long a worker may finish what it holds; a step that is cut short goes on later
+STOP_S = 12.0  # for an end in order, after what a worker gives to the phases that it runs
 
 
 class Stack:
@@ -114,10 +114,11 @@ class Stack:
     def stop_programs(self) -> list[str]:
         """Side by side; gives the names that had to be killed."""
         forced = []
+        limit_s = self._drain_s() + STOP_S
         for child in self.programs.values():
             child.ask_to_stop()
         for name in PROGRAMS:
-            if name in self.programs and not self.programs.pop(name).stop(DRAIN_S):
+            if name in self.programs and not self.programs.pop(name).stop(limit_s):
                 forced.append(name)
         return forced
 
@@ -133,6 +134,10 @@ class Stack:
 
     def children(self) -> dict[str, Child]:
         return {name: server.child for name, server in self.servers.items()} | self.programs
+
+    def _drain_s(self) -> float:
+        given = self.environment.get("AGENTDESK_DRAIN_S")
+        return float(given) if given else environment.number("AGENTDESK_DRAIN_S", 30)
 
     def _program(self, name: str) -> Child:
         env = dict(os.environ) | self.environment

@@ -44,6 +44,7 @@ def stack() -> Iterator[Stack]:
             "DATABASE_URL": url,
             "VALKEY_URL": os.environ["VALKEY_URL"],
             "AGENTDESK_LEASE_S": "3",
+            "AGENTDESK_DRAIN_S": "2",
             "AGENTDESK_WORKER_CONCURRENCY": "16",
         },
     )

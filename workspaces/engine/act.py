@@ -16,6 +16,7 @@ from workspaces.domain.states import CallStatus, EscalationKind, EscalationStatu
 from workspaces.engine.disk import Disk, call_key
 from workspaces.engine.gate import ask_when_silent
 from workspaces.engine.notebook import Notebook
+from workspaces.engine.patience import patiently
 from workspaces.engine.run import Ended, Run
 from workspaces.models import Escalation, Snapshot, Step, ToolCall
 from workspaces.sandboxes.base import ExecInterrupted, SandboxGone
@@ -117,12 +118,23 @@ class Actor:
             before, _ = self.disk.saved()
             self.disk.changed()
         try:
-            call_actions.start_call(self.run.task.pk, self.run.fence, call, key=call_key(call), snapshot_before=before)
+            self._start(call, before)
         except Refused as refused:
             logger.info("call %s was not started: %s", call.pk, refused)
             self._not_started(call, str(refused))
             return
         self._finish(call)
+
+    def _start(self, call: ToolCall, before: Snapshot | None) -> None:
+        """The intent. Known to be written also when the database went away over it: nothing is in doubt then."""
+        attempts = call.attempt
+
+        def start() -> None:
+            call.attempt = attempts
+            call_actions.start_call(self.run.task.pk, self.run.fence, call, key=call_key(call), snapshot_before=before)
+
+        running = {"pk": call.pk, "status": CallStatus.RUNNING.value, "attempt": attempts + 1}
+        patiently(start, written=lambda: ToolCall.objects.filter(**running).exists())
 
     def _not_started(self, call: ToolCall, why: str) -> None:
         """An approval that is gone is asked for again; an effect under way elsewhere is a question of its own."""
@@ -174,14 +186,17 @@ class Actor:
             steps.escalate_call(self.run.task.pk, self.run.fence, call, EscalationKind.QUESTION, result.content)
             call.status = CallStatus.HELD.value
             return
-        call_actions.finish_call(
-            self.run.task.pk,
-            self.run.fence,
-            call,
-            content=result.content,
-            result_class=ResultClass(result.result_class),
-            data=dict(result.data),
-            control=result.control,
+        patiently(
+            lambda: call_actions.finish_call(
+                self.run.task.pk,
+                self.run.fence,
+                call,
+                content=result.content,
+                result_class=ResultClass(result.result_class),
+                data=dict(result.data),
+                control=result.control,
+            ),
+            written=lambda: ToolCall.objects.filter(pk=call.pk, status=CallStatus.DONE.value).exists(),
         )
 
     def _recover(self, call: ToolCall) -> None:

@@ -27,6 +27,10 @@ class Ended(Exception):  # a way out, not a fault
     """This advance is over: the task waits, is paused or has ended, and the trace says so."""
 
 
+class HandedOver(Exception):  # a way out, not a fault
+    """This process is to end: what is written is complete up to here, the next worker goes on."""
+
+
 class Run:
     def __init__(self, task: Task, fence: int, orders: Orders) -> None:
         self.task = task
@@ -64,14 +68,15 @@ class Run:
     def obey(self, disk: Disk) -> None:
         """Within a step: cancel, or pause now, if that is ordered.
 
-        Raises Ended when it was ordered, FenceLost when the task is not ours.
+        Raises Ended when it was ordered, FenceLost when the task is not ours, HandedOver when this process is to end.
         """
         if self.orders.lost:
             raise FenceLost(f"task {self.task.pk} was taken over")
-        if not self.orders.interrupt.is_set():
-            return  # the keeper has seen no order, and every write checks the fence
-        columns = ("status", "pause_mode", "cancelling", "fence")
-        self._obey(disk, *Task.objects.filter(pk=self.task.pk).values_list(*columns).get(), at_boundary=False)
+        if self.orders.interrupt.is_set():  # else the keeper has seen no order, and every write checks the fence
+            columns = ("status", "pause_mode", "cancelling", "fence")
+            self._obey(disk, *Task.objects.filter(pk=self.task.pk).values_list(*columns).get(), at_boundary=False)
+        if self.orders.hand_over:
+            raise HandedOver
 
     def _obey(
         self, disk: Disk, status: str, pause_mode: str, cancelling: bool, fence: int, *, at_boundary: bool

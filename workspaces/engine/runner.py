@@ -12,6 +12,7 @@ import os
 import socket
 
 from django.conf import settings
+from django.db import DatabaseError
 
 from workspaces.actions import leases, steps
 from workspaces.actions.errors import FenceLost
@@ -23,9 +24,11 @@ from workspaces.engine.disk import Disk
 from workspaces.engine.gate import judge_reply
 from workspaces.engine.intake import bring_in
 from workspaces.engine.keeper import Keeper, Orders
-from workspaces.engine.run import Ended, Run
+from workspaces.engine.patience import when_back
+from workspaces.engine.run import Ended, HandedOver, Run
 from workspaces.engine.think import think
 from workspaces.models import Step, Task
+from workspaces.queries.database import is_away
 from workspaces.queries.history import waits_since_checkpoint
 from workspaces.sandboxes.base import SandboxError, SandboxUnavailable
 
@@ -61,16 +64,42 @@ def advance(task_id: int) -> bool:
     Never raises for what is the task's own trouble. After trouble the next one is left to the scheduler, seconds
     later: what has just failed would fail again.
     """
-    claim = leases.claim(task_id, worker=WORKER, lease_s=settings.LEASE_S)
-    if claim is None:
+    claim: leases.Claim | None = None
+    try:
+        if keeper().draining:
+            leases.call(task_id)  # for another worker
+            return False
+        claim = leases.claim(task_id, worker=WORKER, lease_s=settings.LEASE_S)
+        return claim is not None and _hold(claim)
+    except Exception as error:
+        if not is_away(error):
+            raise
+        logger.warning("task %s goes on later, the database is away: %s", task_id, error)
+        if claim is not None:
+            _release_when_back(claim)
         return False
-    in_trouble = True
+
+
+def _release_when_back(claim: leases.Claim) -> None:
+    """The scheduler then calls again, from the last finished phase on. Without this only when the lease has run out."""
+    try:
+        when_back(lambda: leases.release(claim.task_id, claim.fence), for_s=settings.LEASE_S)
+    except DatabaseError as error:
+        logger.warning("the lease on task %s is left to run out: %s", claim.task_id, error)
+
+
+def _hold(claim: leases.Claim) -> bool:
+    """One step under a lease. Raises DatabaseError when the database is away, and releases nothing then."""
+    task_id = claim.task_id
+    in_trouble, handed_over = True, False
     with keeper().holding(task_id, claim.fence) as orders:
         try:
             _advance(claim, orders)
             in_trouble = False
         except Ended:
             in_trouble = False
+        except HandedOver:
+            in_trouble, handed_over = False, True
         except FenceLost as lost:
             logger.info("%s", lost)
             return False
@@ -79,10 +108,14 @@ def advance(task_id: int) -> bool:
         except SandboxError as error:
             _ask(claim, EscalationKind.SANDBOX, f"{error} {error.hint}".strip())
         except Exception as error:
+            if is_away(error):
+                raise
             logger.exception("task %s", task_id)
             _ask(claim, EscalationKind.INTERNAL, f"agentdesk failed: {type(error).__name__}: {error}")
     due = leases.release(task_id, claim.fence)
-    return due and not in_trouble
+    if due and handed_over:
+        leases.call(task_id)
+    return due and not in_trouble and not handed_over
 
 
 def _try_again_later(claim: leases.Claim, error: SandboxUnavailable) -> None:

@@ -11,9 +11,10 @@ from workspaces.actions import model_calls, steps
 from workspaces.actions.streams import TextStream
 from workspaces.domain.effects import canonical_json
 from workspaces.domain.replies import ProposedCall
-from workspaces.domain.states import EscalationKind, WaitingFor
+from workspaces.domain.states import EscalationKind, ModelCallStatus, WaitingFor
 from workspaces.engine import context
 from workspaces.engine.gate import read
+from workspaces.engine.patience import patiently
 from workspaces.engine.prices import priced
 from workspaces.engine.run import Ended, Run
 from workspaces.models import ModelCall, ProfileVersion, Step
@@ -45,7 +46,7 @@ def think(run: Run, step: Step) -> None:
         _wait_or_escalate(run, call, error)
         raise Ended from error
     except CallInterrupted as dropped:
-        why = "cancelled" if run.orders.cancel else "paused now"
+        why = run.orders.why()
         if not run.orders.lost:
             model_calls.drop(run.task.pk, run.fence, step, call, why=why, partial=dropped.partial)
         # the caller obeys the order that interrupted
@@ -56,14 +57,13 @@ def _ask(run: Run, step: Step, call: ModelCall, request: ChatRequest) -> None:
     connection.close()  # nothing is held while the model thinks
     reply = provider.complete(request, on_text=TextStream(run.task.pk, call.pk), interrupt=run.orders.interrupt)
     reading = read(run, step, reply.text, reply.tool_calls, reply.finish_reason)
-    model_calls.store_reply(
-        run.task.pk,
-        run.fence,
-        step,
-        call,
-        reply,
-        read_calls=[_as_sent(call) for call in reading.calls],
-        priced=priced(run.version, reply.model or run.version.model, reply.usage),
+    read_calls = [_as_sent(call) for call in reading.calls]
+    prices = priced(run.version, reply.model or run.version.model, reply.usage)
+    patiently(
+        lambda: model_calls.store_reply(
+            run.task.pk, run.fence, step, call, reply, read_calls=read_calls, priced=prices
+        ),
+        written=lambda: ModelCall.objects.filter(pk=call.pk, status=ModelCallStatus.REPLIED.value).exists(),
     )
 
 

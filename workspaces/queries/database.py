@@ -1,10 +1,16 @@
-"""Questions to the database server itself: what time it is. Reads no table."""
+"""About the database server itself: what time it is, and whether an error says that it is away. Reads no table."""
 
 from __future__ import annotations
 
 from datetime import datetime
 
-from django.db import connection
+import psycopg
+from django.db import Error as DjangoError
+from django.db import InterfaceError, OperationalError, connection
+
+# Classes of SQLSTATE (Postgres manual, appendix A): no connection; too few resources, its own disk among them
+AWAY_CLASSES = ("08", "53")
+AWAY_STATES = ("57P01", "57P02", "57P03", "57P05", "25006")  # stops, crashed, starts, cut off; a standby for now
 
 
 def database_now() -> datetime:
@@ -13,3 +19,23 @@ def database_now() -> datetime:
         cursor.execute("SELECT clock_timestamp()")
         now: datetime = cursor.fetchone()[0]
     return now
+
+
+def is_away(error: BaseException | None) -> bool:
+    """Whether it only says that the database cannot be reached now: nothing is wrong with what was asked of it.
+
+    Also a connection that broke in mid-question, and a pool that has none to give. Not a statement that was too
+    slow, nor a lock that was not given.
+    """
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        if isinstance(error, psycopg.Error) and error.sqlstate:
+            return error.sqlstate[:2] in AWAY_CLASSES or error.sqlstate in AWAY_STATES
+        if isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
+            return True  # the client's own words: refused, broken, closed, none in the pool
+        cause = error.__cause__
+        if cause is None and isinstance(error, OperationalError | InterfaceError):
+            return True  # Django's own: the connection is closed
+        error = cause if isinstance(cause, psycopg.Error | DjangoError) else None
+    return False
