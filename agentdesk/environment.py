@@ -9,12 +9,15 @@ import base64
 import contextlib
 import hashlib
 import os
+import re
 import secrets
 import tempfile
 from pathlib import Path
 
 REPO = Path(__file__).resolve().parent.parent
 SOCKET_PATH_MAX = 100  # bytes; sun_path holds 108 on Linux and 104 on macOS, with a NUL at the end
+NODE_NAME = re.compile(r"[a-z0-9][a-z0-9.-]{0,39}\Z")
+DEFAULT_NODE = "main"
 LONGEST_SOCKET_NAME = ".s.PGSQL.5432.lock"
 
 
@@ -62,6 +65,19 @@ def one_of(name: str, allowed: tuple[str, ...]) -> str:
     if value not in allowed:
         raise SettingError(f"{name} is {value!r}; expected one of {', '.join(allowed)}")
     return value
+
+
+def nodes(name: str) -> dict[str, str]:
+    """`name=address,…`: Docker engines by name, in the order given; one with no address when nothing is set."""
+    found: dict[str, str] = {}
+    for word in words(name):
+        node, equals, address = (part.strip() for part in word.partition("="))
+        if not equals or not NODE_NAME.match(node) or not address.startswith(("unix:///", "tcp://")):
+            raise SettingError(f"{name} holds {word!r}; expected name=unix:///path or name=tcp://host:port")
+        if node in found:
+            raise SettingError(f"{name} names {node} twice")
+        found[node] = address
+    return found or {DEFAULT_NODE: ""}
 
 
 def home() -> Path:

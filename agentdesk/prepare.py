@@ -92,23 +92,23 @@ def sandbox_image() -> bool:
     """False when Docker was asked for by name and cannot be used; `auto` has fallen back before this runs."""
     if settings.SANDBOX_DRIVER == "local":
         return True
-    import docker
-
+    from workspaces.engine.boxes import new_engine
     from workspaces.sandboxes.base import SandboxUnavailable
-    from workspaces.sandboxes.image import default_tag, ensure_image
+    from workspaces.sandboxes.image import default_tag, ensure_everywhere
 
     tag = settings.SANDBOX_IMAGE or default_tag()
+    engines = {name: new_engine(name, timeout_s=600.0) for name in settings.NODES}
     try:
-        client = docker.from_env(timeout=600)
-        try:
-            ensure_image(client, tag, lambda words: say("sandboxes", words))
-        finally:
-            client.close()
-    except (docker.errors.DockerException, SandboxUnavailable) as error:
-        hint = getattr(error, "hint", "") or "is the Docker engine running?"
+        missed = ensure_everywhere(engines, tag, lambda words: say("sandboxes", words))
+    except SandboxUnavailable as error:
         without = "or run without containers: AGENTDESK_SANDBOX_DRIVER=local make up"
-        say("error", f"The sandbox image is not usable: {error}. Try: {hint}; {without}")
+        say("error", f"The sandbox image is not usable: {error}. Try: {error.hint}; {without}")
         return False
+    finally:
+        for engine in engines.values():
+            engine.close()
+    for name, why in missed.items():
+        say("sandboxes", f"the node {name} is left out: {why}")
     say("sandboxes", f"containers of {tag}")
     return True
 

@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import Any
 
 from agentdesk import connections, environment
-from agentdesk.environment import flag, number, one_of, text, words
+from agentdesk.environment import flag, nodes, number, one_of, text, words
 
 REPO = environment.REPO
 AGENTDESK_HOME = environment.home()
@@ -235,6 +235,10 @@ SANDBOX_DRIVER = one_of("AGENTDESK_SANDBOX_DRIVER", ("auto", "docker", "local"))
 SANDBOX_IMAGE = text("AGENTDESK_SANDBOX_IMAGE")  # empty: built from compose/sandbox
 SANDBOX_STORE = one_of("AGENTDESK_SANDBOX_STORE", ("auto", "btrfs", "content"))
 SANDBOX_ROOT = AGENTDESK_HOME / "sandboxes"
+SANDBOX_RUNTIME = one_of("AGENTDESK_SANDBOX_RUNTIME", ("runc", "runsc", "kata"))  # the least that a workspace has
+NODES = nodes("AGENTDESK_NODES")  # Docker engines: name → address; the first is where a workspace without a node is
+NODES_TLS = text("AGENTDESK_NODES_TLS")  # a folder a node: NAME/ca.pem, cert.pem, key.pem
+NODE_LOST_S = number("AGENTDESK_NODE_LOST_S", 60, least=5)
 LEASE_S = number("AGENTDESK_LEASE_S", 15, least=3)
 IDLE_TIMEOUT_S = number("AGENTDESK_IDLE_TIMEOUT_S", 300)  # 0: no workspace sleeps unless it says otherwise itself
 WAKES_AT_ONCE = number("AGENTDESK_WAKES_AT_ONCE", 4, least=1)

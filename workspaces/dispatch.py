@@ -17,6 +17,7 @@ logger = logging.getLogger(__name__)
 ADVANCE = "workspaces.jobs.advance"
 WAKE = "workspaces.jobs.wake_workspace"
 SLEEP = "workspaces.jobs.sleep_workspace"
+LOOK = "workspaces.jobs.look_at_nodes"
 
 
 def advance(task_id: int) -> None:
@@ -32,6 +33,11 @@ def wake_workspace(workspace_id: int) -> None:
 def sleep_workspace(workspace_id: int) -> None:
     """Have some worker put the workspace to sleep, if nothing wants it."""
     transaction.on_commit(lambda: _send(SLEEP, workspace_id))
+
+
+def look_at_nodes() -> None:
+    """Have some worker ask every node how it is."""
+    transaction.on_commit(lambda: _send(LOOK))
 
 
 def _send(name: str, *ids: int) -> None:

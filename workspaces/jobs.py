@@ -9,7 +9,7 @@ from celery import shared_task
 from celery.signals import worker_shutting_down
 from django.conf import settings
 
-from workspaces.engine import lifecycle, runner
+from workspaces.engine import lifecycle, nodes, runner
 
 
 @shared_task(name="workspaces.jobs.advance")
@@ -25,6 +25,11 @@ def wake_workspace(workspace_id: int) -> None:
 @shared_task(name="workspaces.jobs.sleep_workspace")
 def sleep_workspace(workspace_id: int) -> None:
     lifecycle.sleep(workspace_id)
+
+
+@shared_task(name="workspaces.jobs.look_at_nodes")
+def look_at_nodes() -> None:
+    nodes.look()
 
 
 @worker_shutting_down.connect

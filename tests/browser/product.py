@@ -27,7 +27,7 @@ from agentdesk import environment
 from agentdesk.embedded.stack import PROGRAMS, Stack
 from workspaces.sandboxes import make_driver
 from workspaces.sandboxes.base import Sandbox, SandboxDriver, SandboxSpec, SandboxUnavailable
-from workspaces.sandboxes.docker import connect
+from workspaces.sandboxes.engines import connect
 
 READY_WITHIN_S = 60
 

@@ -12,7 +12,7 @@ import pytest
 
 from workspaces.sandboxes import make_driver
 from workspaces.sandboxes.base import ExecResult, SandboxSpec, SandboxUnavailable
-from workspaces.sandboxes.docker import connect
+from workspaces.sandboxes.engines import connect
 from workspaces.sandboxes.image import default_tag, ensure_image
 
 DRIVERS = [

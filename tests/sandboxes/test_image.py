@@ -8,7 +8,7 @@ import pytest
 
 from workspaces.sandboxes import make_driver
 from workspaces.sandboxes.base import SandboxUnavailable
-from workspaces.sandboxes.docker import connect
+from workspaces.sandboxes.engines import connect
 from workspaces.sandboxes.image import apt_sources, default_tag, ensure_image, mirror_of
 
 DEB822 = """Types: deb

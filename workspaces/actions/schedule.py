@@ -10,7 +10,7 @@ from django.db.models.functions import Now
 
 from workspaces import dispatch
 from workspaces.domain.states import EscalationStatus, TaskStatus, WaitingFor
-from workspaces.models import Escalation, Task
+from workspaces.models import Escalation, Node, Task, Workspace
 
 from .escalations import expire_escalation
 from .leases import CLAIMABLE, LEASE_FREE
@@ -18,6 +18,7 @@ from .pen import writing
 from .waits import wake
 
 BATCH = 500
+LOOK_AT_NODES_S = 10
 
 
 def redispatch_due(*, after_s: float) -> int:
@@ -63,3 +64,15 @@ def expire_due() -> int:
         .values_list("pk", flat=True)[:BATCH]
     )
     return sum(expire_escalation(escalation_id) for escalation_id in ids)
+
+
+def call_for_nodes() -> bool:
+    """Have a worker look at the nodes, unless one did a moment ago or nothing runs on any. Whether it was called."""
+    with transaction.atomic():
+        if Node.objects.filter(called_at__gt=Now() - timedelta(seconds=LOOK_AT_NODES_S)).exists():
+            return False
+        if not Workspace.objects.filter(driver=Workspace.Driver.DOCKER).exists():
+            return False
+        Node.objects.update(called_at=Now())
+        dispatch.look_at_nodes()
+    return True

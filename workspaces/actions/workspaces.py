@@ -32,6 +32,8 @@ def create_workspace(
                 sandbox_key=f"w-{secrets.token_hex(8)}",
                 driver=driver,
                 runtime=like.runtime,
+                network=like.network,
+                network_allow=like.network_allow,
                 memory_bytes=like.memory_bytes,
                 cpus=like.cpus,
                 pids=like.pids,

@@ -55,6 +55,7 @@ class EventKind(StrEnum):
     MESSAGE_ADDED = "message.added"  # role, text
     NOTE_WRITTEN = "note.written"  # section, text, by ("agent" or "operator")
     CHECKPOINT_SAVED = "checkpoint.saved"  # snapshot, added_bytes, files, duration_s, pending
+    WORKSPACE_MOVED = "workspace.moved"  # from_node, node, why, snapshot, checkpoint_seq, lost
     WORKSPACE_WOKE = "workspace.woke"  # duration_s
     WORKSPACE_SLEPT = "workspace.slept"  # snapshot, added_bytes, idle_s
     WORKSPACE_RESTORED = "workspace.restored"  # snapshot, why, duration_s

@@ -4,24 +4,57 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
+from typing import Any
 
 from django.conf import settings
 
+from workspaces.domain.isolation import runtime_of
 from workspaces.models import Workspace
 from workspaces.sandboxes import make_driver
 from workspaces.sandboxes.base import Sandbox, SandboxDriver, SandboxLimits, SandboxSpec, SandboxUnavailable
+from workspaces.sandboxes.engines import Engine
 
-_drivers: dict[str, SandboxDriver] = {}
+_drivers: dict[tuple[str, str], SandboxDriver] = {}
+_engines: dict[str, Engine] = {}
 _lock = threading.Lock()
 
 
-def driver_named(name: str) -> SandboxDriver:
-    """The driver "docker" or "local"; made once. Raises SandboxUnavailable."""
+def driver_named(name: str, node: str = "") -> SandboxDriver:
+    """The driver "docker" or "local"; made once a node. Raises SandboxUnavailable."""
+    where = known_node(node) if name == "docker" else ""
+    engine = engine_of(where) if name == "docker" else None
     with _lock:
-        if name not in _drivers:
-            options = {"image": settings.SANDBOX_IMAGE, "store": settings.SANDBOX_STORE} if name == "docker" else {}
-            _drivers[name] = make_driver(name, Path(settings.SANDBOX_ROOT) / name, **options)
-        return _drivers[name]
+        if (name, where) not in _drivers:
+            options: dict[str, Any] = {}
+            if name == "docker":
+                options = {"image": settings.SANDBOX_IMAGE, "store": settings.SANDBOX_STORE, "engine": engine}
+            _drivers[name, where] = make_driver(name, Path(settings.SANDBOX_ROOT) / name, **options)
+        return _drivers[name, where]
+
+
+def known_node(name: str) -> str:
+    """The node of this name, or the first: where a workspace is that has no node, or one that is no longer set."""
+    return name if name in settings.NODES else next(iter(settings.NODES))
+
+
+def engine_of(node: str) -> Engine:
+    """A node's engine, not yet connected; one a process."""
+    with _lock:
+        if node not in _engines:
+            _engines[node] = new_engine(node)
+        return _engines[node]
+
+
+def new_engine(node: str, **options: Any) -> Engine:
+    """One that nobody shares, to be closed."""
+    address = settings.NODES[node]
+    secure = address.startswith("tcp://") and settings.NODES_TLS
+    return Engine(address, Path(settings.NODES_TLS) / node if secure else None, **options)
+
+
+def drivers_named(name: str) -> dict[str, SandboxDriver]:
+    """The driver of every node, by the node's name. Raises SandboxUnavailable."""
+    return {node: driver_named(name, node) for node in (settings.NODES if name == "docker" else ("",))}
 
 
 def open_drivers() -> list[SandboxDriver]:
@@ -31,7 +64,7 @@ def open_drivers() -> list[SandboxDriver]:
 
 
 def driver_for(workspace: Workspace) -> SandboxDriver:
-    return driver_named(workspace.driver)
+    return driver_named(workspace.driver, workspace.node)
 
 
 def sandbox_for(workspace: Workspace) -> Sandbox:
@@ -45,7 +78,7 @@ def sandbox_for(workspace: Workspace) -> Sandbox:
                 pids=workspace.pids,
                 disk_bytes=workspace.disk_bytes,
             ),
-            runtime=workspace.runtime,
+            runtime=runtime_of(workspace.runtime, settings.SANDBOX_RUNTIME).value,
         )
     )
 

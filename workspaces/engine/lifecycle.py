@@ -15,7 +15,8 @@ from django.db import connection
 
 from workspaces.actions import sleep as moves
 from workspaces.domain.states import CallStatus, WorkspaceState
-from workspaces.engine.boxes import driver_named, sandbox_for
+from workspaces.engine import nodes
+from workspaces.engine.boxes import drivers_named, sandbox_for
 from workspaces.models import ToolCall, Workspace
 from workspaces.sandboxes.base import Sandbox, SandboxError, SandboxUnavailable
 
@@ -41,7 +42,9 @@ def wake(workspace_id: int, *, gone: bool = False) -> Waking:
         return Waking(ticket.awake, ticket.ahead)
     began = time.monotonic()
     try:
-        sandbox_for(Workspace.objects.get(pk=workspace_id)).start()
+        workspace = Workspace.objects.get(pk=workspace_id)
+        nodes.place(workspace)
+        sandbox_for(workspace).start()
     except BaseException:
         moves.wake_failed(workspace_id, ticket.fence, at_once=settings.WAKES_AT_ONCE)
         raise
@@ -55,6 +58,7 @@ def awake_sandbox(workspace: Workspace, *, within_s: float = 20.0) -> Sandbox:
     Nothing keeps it awake but use: call `use_workspace` while the person goes on.
     """
     deadline = time.monotonic() + within_s
+    nodes.place(workspace)
     sandbox = sandbox_for(workspace)
     gone = moves.use_workspace(workspace.pk) is WorkspaceState.AWAKE and sandbox.state() not in ("running", "frozen")
     while not (found := wake(workspace.pk, gone=gone)).awake:
@@ -92,10 +96,21 @@ def sleep(workspace_id: int) -> bool:
 
 def sweep(driver: str) -> int:
     """End sandboxes that run although their workspace sleeps: a start that came after its claim had ended. How many."""
-    found = moves.may_be_swept(driver_named(driver).awake())
+    found = moves.may_be_swept(_running(driver))
     for workspace in found:
         sandbox_for(workspace).stop()
     return len(found)
+
+
+def _running(driver: str) -> list[str]:
+    """Keys of the sandboxes that run on any node. One that does not answer is told, and holds up no other."""
+    keys: list[str] = []
+    for node, on_node in drivers_named(driver).items():
+        try:
+            keys += on_node.awake()
+        except SandboxUnavailable as error:
+            logger.warning("%s %s: %s", driver, node, error)
+    return keys
 
 
 def rest_all(driver: str) -> Counter[str]:
@@ -105,7 +120,7 @@ def rest_all(driver: str) -> Counter[str]:
     worker runs any more. Raises SandboxUnavailable.
     """
     done: Counter[str] = Counter()
-    for workspace in Workspace.objects.filter(driver=driver, sandbox_key__in=driver_named(driver).awake()):
+    for workspace in Workspace.objects.filter(driver=driver, sandbox_key__in=_running(driver)):
         in_flight = ToolCall.objects.filter(task__workspace=workspace, status=CallStatus.RUNNING.value).exists()
         sandbox = sandbox_for(workspace)
         if in_flight:

@@ -19,6 +19,7 @@ from workspaces.actions.errors import FenceLost
 from workspaces.actions.workspaces import hold_workspace
 from workspaces.domain.states import EscalationKind, StepPhase, TaskStatus, WaitingFor
 from workspaces.domain.text import clip
+from workspaces.engine import nodes
 from workspaces.engine.act import Actor
 from workspaces.engine.disk import Disk
 from workspaces.engine.gate import judge_reply
@@ -143,6 +144,7 @@ def _ask(claim: leases.Claim, kind: EscalationKind, question: str) -> None:
 def _advance(claim: leases.Claim, orders: Orders) -> None:
     task = Task.objects.select_related("workspace", "profile_version__profile", "branch").get(pk=claim.task_id)
     run = Run(task, claim.fence, orders)
+    nodes.settle(run)
     disk = Disk(run)
     run.obey_at_boundary(disk)
     if task.status == TaskStatus.PAUSED.value:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .decisions import Approval, AuditEntry, Escalation
+from .nodes import Leftover, Node
 from .profiles import AgentProfile, ProfileVersion, ProviderKey
 from .tasks import Branch, Checkpoint, Latch, Step, Task
 from .trace import Event, LedgerEntry, Message, ModelCall, ToolCall, UsageRecord
@@ -19,9 +20,11 @@ __all__ = [
     "Event",
     "Latch",
     "LedgerEntry",
+    "Leftover",
     "Membership",
     "Message",
     "ModelCall",
+    "Node",
     "ProfileVersion",
     "ProviderKey",
     "Snapshot",

@@ -7,6 +7,7 @@ from django.db import models
 from django.db.models import Q
 from django.db.models.functions import Now
 
+from workspaces.domain.isolation import NetworkMode, Runtime
 from workspaces.domain.roles import Role
 from workspaces.domain.states import WorkspaceState
 
@@ -30,7 +31,11 @@ class Workspace(models.Model):
     )
     sandbox_key = models.CharField(max_length=40, unique=True)
     driver = models.CharField(max_length=16, choices=Driver.choices)
-    runtime = models.CharField(max_length=32, default="runc")
+    node = models.CharField(max_length=40, blank=True, default="")  # the engine; empty: not placed yet
+    runtime = models.CharField(max_length=32, choices=choices(Runtime), default=Runtime.RUNC.value)
+    network = models.CharField(max_length=16, choices=choices(NetworkMode), default=NetworkMode.NONE.value)
+    network_allow = models.JSONField(default=list, blank=True)  # "host:port" each, see domain/isolation.py
+    network_read = models.BigIntegerField(default=0)  # how far the proxy's log is in the trace
     memory_bytes = models.BigIntegerField(default=512 * 1024**2)
     cpus = models.DecimalField(max_digits=5, decimal_places=2, default=1)
     pids = models.PositiveIntegerField(default=256)
@@ -58,6 +63,8 @@ class Workspace(models.Model):
                 name="workspace_limits_positive",
             ),
             one_of("state", WorkspaceState, table="workspace"),
+            one_of("network", NetworkMode, table="workspace"),
+            one_of("runtime", Runtime, table="workspace"),
             models.CheckConstraint(
                 condition=Q(
                     state__in=[WorkspaceState.FALLING_ASLEEP.value, WorkspaceState.WAKING.value],

@@ -12,18 +12,17 @@ import contextlib
 import hashlib
 import json
 import os
-import socket
-import threading
 from pathlib import Path
 from typing import Any
 
 import docker
 import docker.errors
 import docker.types
-import requests.exceptions
 
+from workspaces.domain.isolation import engine_runtime
 from workspaces.sandboxes import processes
 from workspaces.sandboxes.base import (
+    SandboxError,
     SandboxGone,
     SandboxSpec,
     SandboxUnavailable,
@@ -32,6 +31,7 @@ from workspaces.sandboxes.base import (
     State,
 )
 from workspaces.sandboxes.disk_sandbox import DiskSandbox
+from workspaces.sandboxes.engines import Engine, engine_errors
 from workspaces.sandboxes.execution import Folders, Liveness
 from workspaces.sandboxes.image import default_tag
 from workspaces.sandboxes.snapshots.base import DiskStore
@@ -41,11 +41,10 @@ SANDBOX_UID = 10001
 WORKSPACE, HOME, CONTROL = "/workspace", "/home/agent", "/run/agentdesk"
 LABEL, SITE_LABEL = "agentdesk.sandbox", "agentdesk.site"
 _TMP_BYTES = 256 * 1024 * 1024
+_PIDS_OF_A_KERNEL = 4096
 _SHM_BYTES = 64 * 1024 * 1024
-_TIMEOUT_S = 60
 # the host's core_pattern may name a program of the host: no crash inside may start it
 _ULIMITS = [docker.types.Ulimit(name="core", soft=0, hard=0)]
-_HINT = "is dockerd running, and may this user reach its socket?"
 _ENVIRONMENT = {
     "HOME": HOME,
     "USER": "agent",
@@ -58,17 +57,25 @@ _ENVIRONMENT = {
     "CARGO_HOME": f"{HOME}/.cargo",
     "GOPATH": f"{HOME}/go",
 }
-_NO_ANSWER = (requests.exceptions.ConnectionError, requests.exceptions.Timeout)
 
 
 class DockerDriver:
-    """`root` holds disks and snapshots; `store` is `auto`, `btrfs` or `content`. One a process, thread-safe."""
+    """`root` holds disks and snapshots; `store` is `auto`, `btrfs` or `content`. One a process and engine, thread-safe.
+
+    Drivers of several engines may share a root, if every engine's machine sees it at the same path.
+    """
 
     name = "docker"
     isolated = True
 
     def __init__(
-        self, root: Path, image: str = "", *, store: str = "auto", btrfs_size_bytes: int | None = None
+        self,
+        root: Path,
+        image: str = "",
+        *,
+        store: str = "auto",
+        btrfs_size_bytes: int | None = None,
+        engine: Engine | None = None,
     ) -> None:
         self.root = root.resolve()
         self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -78,15 +85,11 @@ class DockerDriver:
         self.user = f"{SANDBOX_UID}:{SANDBOX_UID}" if self.owner else f"{os.geteuid()}:{os.getegid()}"
         self.store: DiskStore
         self.store, self.store_reason = choose_store(self.root, self.owner, store, btrfs_size_bytes)
-        self._client: docker.DockerClient | None = None
-        self._connecting = threading.Lock()
+        self.engine = engine or Engine()
 
     @property
     def client(self) -> docker.DockerClient:
-        with self._connecting:
-            if self._client is None:
-                self._client = connect()
-            return self._client
+        return self.engine.client
 
     @property
     def snapshots(self) -> SnapshotStore:
@@ -101,6 +104,19 @@ class DockerDriver:
                 raise SandboxUnavailable(
                     f"the sandbox image {self.image} is missing", hint="build it: make sandbox-image"
                 ) from None
+
+    def runtime(self, wanted: str) -> str:
+        """The engine's name for a runtime. Raises SandboxError, with what it has, when it has no such one."""
+        if wanted == "runc":
+            return wanted
+        offered = self.engine.facts().runtimes
+        name = engine_runtime(wanted, offered)
+        if name is None:
+            raise SandboxError(
+                f"this engine does not offer the runtime {wanted}; it has {', '.join(offered)}",
+                hint="install it and name it in the engine's daemon.json, or choose another on the workspace's page",
+            )
+        return name
 
     def open(self, spec: SandboxSpec) -> DockerSandbox:
         sandbox = DockerSandbox(spec, self)
@@ -120,38 +136,7 @@ class DockerDriver:
 
     def close(self) -> None:
         self.store.close()
-        if self._client is not None:
-            self._client.close()
-
-
-def connect() -> docker.DockerClient:
-    """Raises SandboxUnavailable when no engine answers."""
-    _knock()
-    with engine_errors():
-        # a pool as wide as the worker's threads: each waits for its own answer
-        return docker.from_env(timeout=_TIMEOUT_S, max_pool_size=64)
-
-
-def _knock() -> None:
-    """Try the engine's socket first: the client library leaves one open where nobody answers."""
-    host = os.environ.get("DOCKER_HOST") or "unix:///var/run/docker.sock"
-    if not host.startswith("unix://"):
-        return
-    with socket.socket(socket.AF_UNIX) as knocking:
-        knocking.settimeout(_TIMEOUT_S)
-        try:
-            knocking.connect(host.removeprefix("unix://"))
-        except OSError as error:
-            raise SandboxUnavailable(f"the Docker engine: {host}: {error.strerror or error}", hint=_HINT) from None
-
-
-@contextlib.contextmanager
-def engine_errors() -> Any:
-    try:
-        yield
-    except (docker.errors.DockerException, *_NO_ANSWER) as error:
-        text = str(getattr(error, "explanation", None) or error)[:300]
-        raise SandboxUnavailable(f"the Docker engine: {text}", hint=_HINT) from None
+        self.engine.close()
 
 
 class DockerSandbox(DiskSandbox):
@@ -200,6 +185,9 @@ class DockerSandbox(DiskSandbox):
         limits, folders = self._spec.limits, self._folders()
         disk = self._disk()
         memory = limits.memory_bytes
+        runtime = self._driver.runtime(self._spec.runtime)
+        # gVisor's own threads count against the limit: below a thousand or so it kills itself
+        pids = limits.pids if runtime == "runc" else max(limits.pids, _PIDS_OF_A_KERNEL)
 
         def bind(source: Path, target: str, read_only: bool = False) -> Any:
             return docker.types.Mount(target, str(source), type="bind", read_only=read_only)
@@ -231,12 +219,12 @@ class DockerSandbox(DiskSandbox):
                     tmpfs={"/tmp": f"rw,exec,nosuid,nodev,mode=1777,size={min(_TMP_BYTES, memory // 2)}"},  # noqa: S108
                     shm_size=min(_SHM_BYTES, memory // 8),
                     init=True,
-                    pids_limit=limits.pids,
+                    pids_limit=pids,
                     ulimits=_ULIMITS,
                     mem_limit=memory,
                     memswap_limit=memory,
                     nano_cpus=int(limits.cpus * 1e9),
-                    runtime=self._spec.runtime,
+                    runtime=runtime,
                     log_config=docker.types.LogConfig(type="none"),
                 )
                 self._api.start(self.container_name)

@@ -19,6 +19,7 @@ import docker.errors
 import requests.exceptions
 
 from workspaces.sandboxes.base import SandboxUnavailable
+from workspaces.sandboxes.engines import Engine, engine_errors
 
 REPOSITORY = "agentdesk-sandbox"
 DEFAULT_BASE = "debian:bookworm-slim"
@@ -61,6 +62,32 @@ def ensure_image(client: docker.DockerClient, tag: str, progress: Progress) -> N
             f"the sandbox image cannot be made: {str(error)[:300]}",
             hint="is the Docker engine running?",
         ) from None
+
+
+def ensure_everywhere(engines: Mapping[str, Engine], tag: str, progress: Progress) -> dict[str, str]:
+    """The image on every engine: made on the first that answers, copied to the others. Which were left out, and why.
+
+    Raises SandboxUnavailable when no engine has it in the end.
+    """
+    source: docker.DockerClient | None = None
+    missed: dict[str, str] = {}
+    first: SandboxUnavailable | None = None
+    for name, engine in engines.items():
+        try:
+            if source is None:
+                ensure_image(engine.client, tag, progress)
+                source = engine.client
+            elif not _exists(engine.client, tag):
+                progress(f"sandbox image: copying {tag} to {name}")
+                with engine_errors():
+                    image = source.images.get(tag).save(named=True)
+                    engine.client.images.load(image)  # type: ignore[arg-type]
+        except SandboxUnavailable as error:
+            first = first or error
+            missed[name] = str(error)
+    if source is None and first is not None:
+        raise first
+    return missed
 
 
 def _exists(client: docker.DockerClient, name: str) -> bool:

@@ -60,6 +60,7 @@ _LOOKS: dict[str, tuple[str, str, str, str]] = {
     K.MESSAGE_ADDED.value: ("message", "message", "blue", "trace/_text.html"),
     K.NOTE_WRITTEN.value: ("note", "file", "grey", "trace/_note.html"),
     K.CHECKPOINT_SAVED.value: ("checkpoint", "flag", "grey", "trace/_checkpoint.html"),
+    K.WORKSPACE_MOVED.value: ("workspace moved to another node", "bolt", "amber", PLAIN),
     K.WORKSPACE_WOKE.value: ("workspace woke", "sun", "grey", PLAIN),
     K.WORKSPACE_SLEPT.value: ("workspace fell asleep", "moon", "grey", PLAIN),
     K.WORKSPACE_RESTORED.value: ("files put back", "rewind", "violet", PLAIN),

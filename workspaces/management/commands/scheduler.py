@@ -41,6 +41,7 @@ class Command(BaseCommand):
                 sleep.end_claims()
                 sleep.call_next(settings.WAKES_AT_ONCE)
                 sleep.call_idle(settings.IDLE_TIMEOUT_S)
+                schedule.call_for_nodes()
                 beat()
             except (DatabaseError, InterfaceError) as error:
                 logger.warning("the database does not answer the scheduler: %s", error)

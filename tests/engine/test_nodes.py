@@ -1,0 +1,218 @@
+"""Nodes: placement by the memory that is left, and the move of a workspace whose engine was killed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.conf import LazySettings
+from django.db.models.functions import Now
+
+from tests.harness import events, kinds, make_user, make_workspace, scripted_task, work
+from tests.sandboxes.conftest import open_driver
+from tests.sandboxes.second_engine import SecondEngine, second_engine
+from workspaces.actions import nodes as moves
+from workspaces.actions.checkpoints import store_snapshot
+from workspaces.domain.states import TaskStatus, WaitingFor
+from workspaces.engine import act, boxes, nodes
+from workspaces.models import Leftover, Message, Node, Task, ToolCall, Workspace
+from workspaces.sandboxes.base import SandboxUnavailable
+from workspaces.sandboxes.engines import Engine, EngineFacts
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+GB = 1024**3
+WRITES = """
+replies:
+  - calls: [{name: shell, arguments: {command: "echo one >log"}}]
+  - calls: [{name: shell, arguments: {command: "echo two >>log"}}]
+  - calls: [{name: shell, arguments: {command: "cat log"}}]
+  - calls: [{name: finish, arguments: {summary: done}}]
+"""
+
+
+def facts(memory_gb: int, *runtimes: str) -> EngineFacts:
+    return EngineFacts(memory_gb * GB, 4, runtimes or ("runc",), "28.0")
+
+
+@pytest.fixture
+def three(settings: LazySettings) -> None:
+    settings.NODES = {name: f"unix:///nowhere/{name}" for name in "abc"}
+    for name, memory in (("a", 4), ("b", 16), ("c", 8)):
+        moves.saw(name, settings.NODES[name], facts(memory))
+
+
+def holding(node: str, memory_gb: int) -> Task:
+    """A task that holds a workspace awake on a node."""
+    task = scripted_task(WRITES)
+    Workspace.objects.filter(pk=task.workspace_id).update(
+        driver="docker", node=node, memory_bytes=memory_gb * GB, held_by=task, state="awake"
+    )
+    return task
+
+
+def placed(memory_gb: int = 1) -> str | None:
+    workspace = make_workspace(make_user(), driver="docker")
+    Workspace.objects.filter(pk=workspace.pk).update(memory_bytes=memory_gb * GB)
+    return moves.place_workspace(workspace.pk, names=["a", "b", "c"], runtime="runc")
+
+
+@pytest.mark.usefixtures("three")
+def test_a_workspace_is_placed_where_the_most_memory_is_left() -> None:
+    assert placed() == "b"
+    holding("b", 10)
+    assert placed() == "c"
+    holding("c", 6)
+    assert placed() == "b"
+    assert placed(memory_gb=64) == "b"  # fits nowhere: the roomiest
+    moves.missed("b", "", "connection refused")
+    assert placed() == "a"
+
+
+@pytest.mark.usefixtures("three")
+def test_a_node_without_the_runtime_takes_nothing() -> None:
+    workspace = make_workspace(make_user(), driver="docker")
+    place = moves.place_workspace
+    assert place(workspace.pk, names=["a", "b"], runtime="runsc") is None
+    moves.saw("a", "", facts(1, "runc", "runsc"))
+    assert place(workspace.pk, names=["a", "b"], runtime="runsc") == "a"
+    assert place(workspace.pk, names=["a", "b"], runtime="runsc") == "a"  # placed is placed
+
+
+@pytest.mark.usefixtures("three")
+def test_how_long_a_node_has_been_silent_is_kept_until_it_answers(settings: LazySettings) -> None:
+    moves.missed("a", "", "refused")
+    Node.objects.filter(name="a").update(failing_since=Now() - timedelta(seconds=settings.NODE_LOST_S + 1))
+    moves.missed("a", "", "refused again")
+    nodes._health.forget()
+    assert "has not answered" in nodes.lost("a")
+    assert "refused again" in nodes.lost("a")
+    assert nodes.lost("b") == ""
+    assert "no longer" in nodes.lost("z")
+    moves.saw("a", "", facts(1))
+    nodes._health.forget()
+    assert nodes.lost("a") == ""
+
+
+@pytest.mark.usefixtures("three")
+def test_what_finished_calls_wrote_and_the_move_loses_is_told_to_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    two = """
+    replies:
+      - calls: [{name: shell, arguments: {command: "echo one >log"}}]
+      - calls:
+          - {name: shell, arguments: {command: "echo two >>log"}}
+          - {name: shell, arguments: {command: "echo three >>log"}}
+      - calls: [{name: finish, arguments: {summary: done}}]
+    """
+    start = act.call_actions.start_call
+
+    def dies_before_the_third(task_id: int, fence: int, call: ToolCall, **more: Any) -> None:
+        if call.position == 1:
+            raise SandboxUnavailable("the engine went away")
+        start(task_id, fence, call, **more)
+
+    monkeypatch.setattr(act.call_actions, "start_call", dies_before_the_third)
+    task = work(scripted_task(two))
+    assert (task.status, task.waiting_for) == (TaskStatus.WAITING, WaitingFor.TIMER)
+    first = ToolCall.objects.get(task=task, step__number=2, position=0)
+    assert first.status == "done"
+    Workspace.objects.filter(pk=task.workspace_id).update(driver="docker", node="a")
+    move = moves.move_workspace(task.pk, task.fence, names=["a", "b"], runtime="runc", why="gone")
+    assert move is not None
+    assert (move.node, move.snapshot) == ("b", first.snapshot_before)
+    told = Message.objects.filter(task=task).order_by("seq").last()
+    assert told is not None
+    assert first.call_id in told.content
+    (moved,) = events(task, "workspace.moved")
+    assert (moved["from_node"], moved["node"]) == ("a", "b")
+
+
+@pytest.mark.usefixtures("three")
+def test_a_workspace_that_another_task_holds_is_not_moved_under_it() -> None:
+    task = holding("a", 1)
+    other = scripted_task(WRITES, workspace=Workspace.objects.get(pk=task.workspace_id))
+    move = {"names": ["a", "b"], "runtime": "runc", "why": "gone"}
+    assert moves.move_workspace(other.pk, other.fence, **move) is None
+    assert moves.move_workspace(task.pk, task.fence, names=["a"], runtime="runc", why="gone") is None  # no other node
+    assert not Leftover.objects.exists()
+    assert moves.move_workspace(task.pk, task.fence, **move) is not None
+
+
+@pytest.mark.usefixtures("three")
+def test_what_slept_is_moved_whole() -> None:
+    task = work(scripted_task(WRITES), until=lambda t: t.steps_taken >= 1)
+    place = Workspace.objects.filter(pk=task.workspace_id)
+    snapshot = store_snapshot(place.get(), boxes.sandbox_for(place.get()).snapshot())
+    place.update(driver="docker", node="a", state="asleep", slept_snapshot=snapshot)
+    move = moves.move_workspace(task.pk, task.fence, names=["a", "b"], runtime="runc", why="gone")
+    assert move is not None
+    assert move.snapshot == snapshot
+    assert "asleep" in events(task, "workspace.moved")[0]["lost"]
+    task.refresh_from_db()
+    assert task.disk_restore == snapshot
+
+
+@pytest.fixture
+def two_engines(settings: LazySettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SecondEngine]:
+    """The machine's own engine is "a", one of this test's own is "b"; both with drivers of this test's own."""
+    open_driver("docker", "content", tmp_path / "probe").close()  # skips where there is no Docker
+    with second_engine() as engine:
+        monkeypatch.setattr(boxes, "_drivers", {})
+        monkeypatch.setattr(boxes, "_engines", {})
+        settings.NODES = {"a": "unix:///var/run/docker.sock", "b": engine.address}
+        settings.SANDBOX_ROOT = tmp_path / "sandboxes"
+        settings.SANDBOX_STORE = "content"
+        settings.NODE_LOST_S = 0
+        yield engine
+        for driver in boxes.open_drivers():
+            try:
+                for key in driver.awake():
+                    driver.open(boxes.SandboxSpec(key=key)).stop()
+            except SandboxUnavailable:
+                pass
+            driver.close()
+
+
+@pytest.mark.docker
+@pytest.mark.long
+def test_a_task_goes_on_on_another_node_when_its_engine_is_killed(two_engines: SecondEngine) -> None:
+    nodes.look()
+    Node.objects.filter(name="a").update(memory_bytes=GB)  # so that b is the roomier one
+    task = work(scripted_task(WRITES, driver="docker"), until=lambda t: t.steps_taken >= 1)
+    before = Workspace.objects.get(pk=task.workspace_id)
+    assert before.node == "b"
+    assert boxes.driver_named("docker", "b").awake() == [before.sandbox_key]
+    assert boxes.driver_named("docker", "a").awake() == []
+
+    two_engines.kill()
+    task = work(task)
+    assert (task.status, task.waiting_for) == (TaskStatus.WAITING, WaitingFor.TIMER)  # it may be back in a moment
+    nodes.look()
+    assert Node.objects.get(name="b").failing_since is not None
+    Task.objects.filter(pk=task.pk).update(status="queued", waiting_for="", waiting_reason="", waiting_since=None)
+    Task.objects.filter(pk=task.pk).update(waiting_until=None)
+    task = work(task)
+    assert task.status == TaskStatus.SUCCEEDED, kinds(task)[-9:]
+    after = Workspace.objects.get(pk=task.workspace_id)
+    assert after.node == "a"
+    assert after.sandbox_key != before.sandbox_key
+    assert boxes.sandbox_for(after).read("log") == b"one\ntwo\n"
+    (moved,) = events(task, "workspace.moved")
+    assert (moved["from_node"], moved["node"], moved["checkpoint_seq"] is not None) == ("b", "a", True)
+    assert moved["lost"]
+    assert ToolCall.objects.get(task=task, step__number=1).attempt == 1
+
+    old_disk = boxes.driver_named("docker", "b").store.path(before.sandbox_key)  # type: ignore[attr-defined]
+    assert old_disk.exists()
+    two_engines.start()
+    nodes.look()
+    assert Leftover.objects.get(sandbox_key=before.sandbox_key).removed_at is not None
+    there = Engine(two_engines.address)
+    assert there.client.containers.list(all=True) == []
+    there.close()
+    assert not old_disk.exists()
+    assert boxes.sandbox_for(after).read("log") == b"one\ntwo\n"
+    assert Node.objects.get(name="b").failing_since is None

@@ -1,0 +1,182 @@
+"""Nodes: what they said last, which one a workspace is placed on, and its move when its node is gone.
+
+Placement and moves are decided under the lock of all nodes' rows, so two workers do not fill the same place. A moved
+workspace gets a new sandbox key, hence a new disk: what still runs on the old node never writes to it.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+
+from django.db import transaction
+from django.db.models import Q, Sum
+from django.db.models.functions import Coalesce, Now
+
+from workspaces.domain.events import EventKind
+from workspaces.domain.placement import Room, roomiest
+from workspaces.domain.states import CallStatus, WorkspaceState
+from workspaces.domain.text import clip
+from workspaces.models import Leftover, Node, Snapshot, Task, ToolCall, Workspace
+from workspaces.queries.history import latest_checkpoint
+from workspaces.sandboxes.engines import EngineFacts
+
+from .pen import Pen, writing
+from .sleep import stopped
+
+
+def fresh_key() -> str:
+    """The name of a new disk and sandbox."""
+    return f"w-{secrets.token_hex(8)}"
+
+
+def saw(name: str, address: str, facts: EngineFacts) -> None:
+    """The node answered."""
+    values = {
+        "address": address,
+        "memory_bytes": facts.memory_bytes,
+        "cpus": facts.cpus,
+        "runtimes": list(facts.runtimes),
+        "version": clip(facts.version, 64),
+        "failing_since": None,
+        "error": "",
+    }
+    Node.objects.update_or_create(name=name, defaults=values | {"looked_at": Now()})
+
+
+def missed(name: str, address: str, error: str) -> None:
+    """The node did not answer; since when it does not is kept."""
+    Node.objects.get_or_create(name=name)
+    Node.objects.filter(name=name).update(
+        address=address, looked_at=Now(), failing_since=Coalesce("failing_since", Now()), error=clip(error, 300)
+    )
+
+
+def forget_nodes(names: Collection[str]) -> None:
+    """Nodes that the site no longer names are no longer shown."""
+    Node.objects.exclude(name__in=names).delete()
+
+
+def removed(leftover: Leftover) -> None:
+    Leftover.objects.filter(pk=leftover.pk).update(removed_at=Now())
+
+
+def place_workspace(workspace_id: int, *, names: Collection[str], runtime: str) -> str | None:
+    """Give a workspace that has no node the one with the most memory left. None: no node can take it.
+
+    The node that it has when this returns, also if another worker was quicker.
+    """
+    with transaction.atomic():
+        rooms = _rooms(names)
+        workspace = Workspace.objects.select_for_update(no_key=True, of=("self",)).get(pk=workspace_id)
+        if workspace.node in names:
+            return workspace.node
+        chosen = roomiest(rooms, workspace.memory_bytes, runtime)
+        if chosen is not None:
+            Workspace.objects.filter(pk=workspace_id).update(node=chosen)
+        return chosen
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    node: str
+    sandbox_key: str
+    snapshot: Snapshot | None
+
+
+def move_workspace(task_id: int, fence: int, *, names: Collection[str], runtime: str, why: str) -> Move | None:
+    """To another node, for a task that may write to its disk. None: no other node can take it, or nothing is to move.
+
+    In one transaction: 1. the place; 2. a new disk, the old one noted to be removed; 3. the disk to restore; 4. what
+    the model has to know of lost files; 5. the event, which says what may be lost.
+    """
+    with writing(task_id, fence=fence) as pen:
+        rooms = _rooms(names)
+        workspace = Workspace.objects.select_for_update(no_key=True, of=("self",)).get(pk=pen.task.workspace_id)
+        if workspace.held_by_id not in (None, task_id):
+            return None
+        chosen = roomiest([room for room in rooms if room.node != workspace.node], workspace.memory_bytes, runtime)
+        if chosen is None:
+            return None
+        key = fresh_key()
+        Leftover.objects.create(node=workspace.node, workspace=workspace, sandbox_key=workspace.sandbox_key)
+        Workspace.objects.filter(pk=workspace.pk).update(node=chosen, sandbox_key=key)
+        saved = _saved(pen, workspace)
+        stopped(workspace.pk)
+        if saved.snapshot is not None and pen.task.disk_restore_id is None:
+            pen.set(disk_restore=saved.snapshot)
+        seq = pen.event(
+            EventKind.WORKSPACE_MOVED,
+            from_node=workspace.node,
+            node=chosen,
+            why=why,
+            snapshot=saved.snapshot.ref if saved.snapshot else "",
+            checkpoint_seq=saved.seq,
+            lost=saved.lost,
+        )
+        if saved.calls:
+            names_of = ", ".join(f"{call.name} (call {call.call_id})" for call in saved.calls)
+            told = (
+                "The machine that this workspace ran on is gone; it goes on on another one. The files are as they were "
+                f"before {names_of}: what that wrote is lost. Look before you rely on it."
+            )
+            pen.message("user", told, seq=seq)
+        pen.audit("workspace.moved", reason=why, from_node=workspace.node, node=chosen)
+        return Move(chosen, key, saved.snapshot)
+
+
+@dataclass(frozen=True, slots=True)
+class _Saved:
+    """What is restored, at which checkpoint it was saved, which finished calls it lacks, and all that in words."""
+
+    snapshot: Snapshot | None
+    seq: int | None
+    calls: list[ToolCall]
+    lost: str
+
+
+def _saved(pen: Pen, workspace: Workspace) -> _Saved:
+    """What it held when it fell asleep; else the newest state on the task's line: its checkpoint, or a later call's."""
+    task = pen.task
+    if workspace.state == WorkspaceState.ASLEEP.value and workspace.slept_snapshot is not None:
+        return _Saved(workspace.slept_snapshot, None, [], "Nothing: it was asleep.")
+    checkpoint = latest_checkpoint(task)
+    if checkpoint is None:
+        return _saved_by_others(task)
+    later = ToolCall.objects.filter(branch_id=task.current_branch_id, attempt__gt=0, snapshot_before__isnull=False)
+    later = later.filter(Q(seq=None) | Q(seq__gt=checkpoint.seq)).select_related("snapshot_before")
+    last = later.order_by("step__number", "position").last()
+    if last is None:
+        return _Saved(
+            checkpoint.snapshot, checkpoint.seq, [], "What was written to the disk after the checkpoint, if anything."
+        )
+    lacks = [last] if last.status == CallStatus.DONE.value else []
+    lost = f"What {last.name} wrote to the disk" + ("." if lacks else "; it is run again if that is safe.")
+    return _Saved(last.snapshot_before, checkpoint.seq, lacks, lost)
+
+
+def _saved_by_others(task: Task) -> _Saved:
+    """Of a task that has saved nothing: what the last one in its workspace left, or the newest snapshot there is."""
+    for other in Task.objects.filter(workspace_id=task.workspace_id).exclude(pk=task.pk).order_by("-last_event_at"):
+        checkpoint = latest_checkpoint(other)
+        if checkpoint is not None:
+            return _Saved(checkpoint.snapshot, None, [], f"What was written after the last step of task {other.pk}.")
+    newest = Snapshot.objects.filter(workspace_id=task.workspace_id).order_by("-created_at").first()
+    return _Saved(
+        newest, None, [], "Nothing: nothing was ever saved here." if newest is None else "What came after it."
+    )
+
+
+def _rooms(names: Collection[str]) -> list[Room]:
+    """The nodes that answer, and what the workspaces that are awake on them may use. Their rows stay locked."""
+    nodes: Iterable[Node] = Node.objects.select_for_update().filter(name__in=names).order_by("name")
+    awake = Workspace.objects.filter(driver=Workspace.Driver.DOCKER.value, node__in=names).exclude(
+        state=WorkspaceState.ASLEEP.value
+    )
+    used = dict(awake.order_by().values_list("node").annotate(bytes=Sum("memory_bytes")))
+    return [
+        Room(node.name, node.memory_bytes, used.get(node.name, 0), frozenset(node.runtimes))
+        for node in nodes
+        if node.failing_since is None
+    ]
