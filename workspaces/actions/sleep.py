@@ -18,16 +18,19 @@ from django.db.models.functions import Coalesce, Now
 from workspaces import dispatch
 from workspaces.domain.events import EventKind
 from workspaces.domain.states import CallStatus, TaskStatus, WaitingFor, WorkspaceState
-from workspaces.models import Task, ToolCall, Workspace
+from workspaces.models import AuditEntry, Task, ToolCall, User, Workspace
 from workspaces.sandboxes.base import SnapshotInfo
 
 from .checkpoints import store_snapshot
+from .clock import database_now
+from .errors import Refused
 from .leases import CLAIMABLE
 from .pen import writing
 from .waits import wake_waiting
 
 S = WorkspaceState
 BATCH = 100
+MOST_IDLE_S = 30 * 86_400
 _TURNSTILE = 7_411_903  # the advisory lock under which it is decided who may wake
 
 _UNUSED = f"""
@@ -95,6 +98,28 @@ def want_awake(workspace_id: int) -> WorkspaceState:
         if state is not S.AWAKE:
             dispatch.wake_workspace(workspace_id)
     return state
+
+
+def wake_by_hand(workspace: Workspace, *, actor: User) -> WorkspaceState:
+    """A person wants it awake before any task does."""
+    with transaction.atomic():
+        AuditEntry.objects.create(actor=actor, action="workspace.wake", workspace=workspace, data={}, at=database_now())
+        return want_awake(workspace.pk)
+
+
+def set_idle_timeout(workspace: Workspace, seconds: int | None, *, actor: User) -> None:
+    """After how many seconds without work it sleeps; 0: never, None: as the site says. Raises Refused."""
+    if seconds is not None and not 0 <= seconds <= MOST_IDLE_S:
+        raise Refused(f"A workspace sleeps after at most {MOST_IDLE_S // 86_400} days, or never (0).")
+    with transaction.atomic():
+        Workspace.objects.filter(pk=workspace.pk).update(idle_timeout_s=seconds)
+        AuditEntry.objects.create(
+            actor=actor,
+            action="workspace.idle_timeout",
+            workspace=workspace,
+            data={"seconds": "the site's" if seconds is None else seconds},
+            at=database_now(),
+        )
 
 
 def claim_wake(workspace_id: int, *, lease_s: float, at_once: int, gone: bool = False) -> Ticket:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from django.db.models import Count, OuterRef, Q, QuerySet, Subquery, Sum
 
 from workspaces.domain.roles import Role, at_least
-from workspaces.domain.states import FINAL
+from workspaces.domain.states import FINAL, WorkspaceState
 from workspaces.models import AuditEntry, Latch, Membership, Snapshot, Task, User, Workspace
 
 from .access import role_in, visible_workspaces
@@ -92,3 +92,12 @@ def workspace_view(user: User, workspace: Workspace) -> WorkspaceView:
         stored_bytes=stored["bytes"] or 0,
         used_bytes=newest,
     )
+
+
+def wakes_before(workspace: Workspace) -> int:
+    """How many stand before it in the queue of those that are to wake."""
+    return Workspace.objects.filter(wake_wanted_at__lt=workspace.wake_wanted_at).count() if is_queued(workspace) else 0
+
+
+def is_queued(workspace: Workspace) -> bool:
+    return workspace.wake_wanted_at is not None and workspace.state != WorkspaceState.AWAKE.value

@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.contrib.auth import views as auth_views
 from django.urls import include, path
 
-from .views import escalations, fleet, latches, new_task, profiles, workspaces
+from .views import escalations, fleet, latches, new_task, profiles, sleep, workspaces
 
 urlpatterns = [
     path("", fleet.show, name="fleet"),
@@ -26,5 +26,8 @@ urlpatterns = [
     path("workspaces/", workspaces.index, name="workspaces"),
     path("workspaces/new/", workspaces.new, name="workspace-new"),
     path("workspaces/<int:workspace_id>/", workspaces.show, name="workspace"),
+    path("workspaces/<int:workspace_id>/state/", sleep.state, name="workspace-state"),
+    path("workspaces/<int:workspace_id>/wake/", sleep.wake, name="workspace-wake"),
+    path("workspaces/<int:workspace_id>/idle-timeout/", sleep.idle_timeout, name="workspace-idle-timeout"),
     path("workspaces/<int:workspace_id>/members/", workspaces.set_member, name="workspace-member"),
 ]

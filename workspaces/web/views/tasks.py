@@ -8,6 +8,7 @@ from django.views.decorators.http import require_safe
 
 from workspaces.actions import tasks as actions
 from workspaces.actions.errors import Refused
+from workspaces.actions.sleep import want_awake
 from workspaces.domain.roles import Role
 from workspaces.domain.states import PauseMode, TaskStatus
 from workspaces.models import Task
@@ -66,6 +67,9 @@ def panel(request: HttpRequest, task_id: int, panel: str) -> HttpResponse:
 def _panel(request: HttpRequest, task: Task, panel: str, operate: bool) -> dict[str, object]:
     context = panel_context(task, panel, operate)
     if panel == "files":
+        if operate and not request.GET.get("at"):
+            # whoever works with the files as they are now will want the sandbox next; they are read meanwhile
+            context["workspace_state"] = want_awake(task.workspace_id)
         context |= tree_context(task, request.GET.get("at"), request.GET.get("path"))
     return context
 
