@@ -24,6 +24,7 @@ LISTED: dict[type[Model], tuple[str, ...]] = {
     models.Membership: ("workspace", "user", "role", "created_at"),
     models.Message: ("task", "seq", "part", "role", "tokens"),
     models.ModelCall: ("task", "step", "attempt", "status", "model", "cost_usd", "started_at"),
+    models.OperatorCommand: ("workspace", "task", "actor", "status", "exit_code", "ordered_at", "finished_at"),
     models.ProfileVersion: ("profile", "number", "provider", "model", "created_by", "created_at"),
     models.Snapshot: ("workspace", "ref", "added_bytes", "total_bytes", "files", "created_at"),
     models.Step: ("task", "branch", "number", "phase", "started_at", "settled_at"),

@@ -18,6 +18,7 @@ ADVANCE = "workspaces.jobs.advance"
 WAKE = "workspaces.jobs.wake_workspace"
 SLEEP = "workspaces.jobs.sleep_workspace"
 LOOK = "workspaces.jobs.look_at_nodes"
+COMMAND = "workspaces.jobs.run_command"
 
 
 def advance(task_id: int) -> None:
@@ -38,6 +39,11 @@ def sleep_workspace(workspace_id: int) -> None:
 def look_at_nodes() -> None:
     """Have some worker ask every node how it is."""
     transaction.on_commit(lambda: _send(LOOK))
+
+
+def run_command(command_id: int) -> None:
+    """Have some worker run an operator's command."""
+    transaction.on_commit(lambda: _send(COMMAND, command_id))
 
 
 def _send(name: str, *ids: int) -> None:

@@ -9,7 +9,7 @@ from celery import shared_task
 from celery.signals import worker_shutting_down
 from django.conf import settings
 
-from workspaces.engine import lifecycle, nodes, runner
+from workspaces.engine import lifecycle, nodes, runner, terminal
 
 
 @shared_task(name="workspaces.jobs.advance")
@@ -30,6 +30,11 @@ def sleep_workspace(workspace_id: int) -> None:
 @shared_task(name="workspaces.jobs.look_at_nodes")
 def look_at_nodes() -> None:
     nodes.look()
+
+
+@shared_task(name="workspaces.jobs.run_command")
+def run_command(command_id: int) -> None:
+    terminal.run(command_id)
 
 
 @worker_shutting_down.connect

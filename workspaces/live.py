@@ -1,8 +1,8 @@
 """The only door to the channel layer. Sends what happened to those who watch; never blocks the sender for long.
 
 Groups: `task.<id>` gets every event's seq and the passing deltas; `workspace.<id>` gets the ids of tasks
-that changed (the fleet and the inbox listen there). Losing a message here loses nothing: consumers replay
-from the database.
+that changed (the fleet and the inbox listen there); `terminal.<id>` gets a workspace's commands and their
+output. Losing a message here loses nothing: consumers replay from the database.
 """
 
 from __future__ import annotations
@@ -33,6 +33,21 @@ def task_group(task_id: int) -> str:
 
 def workspace_group(workspace_id: int) -> str:
     return f"workspace.{workspace_id}"
+
+
+def terminal_group(workspace_id: int) -> str:
+    return f"terminal.{workspace_id}"
+
+
+def command_changed(workspace_id: int, command_id: int) -> None:
+    """On commit, tell who has the workspace's terminal open."""
+    message = {"type": "command.changed", "id": command_id}
+    transaction.on_commit(lambda: _send(terminal_group(workspace_id), message))
+
+
+def command_output(workspace_id: int, command_id: int, text: str) -> None:
+    """The newest output of a running command; the caller keeps it to 10 a second. Never stored."""
+    _send(terminal_group(workspace_id), {"type": "command.output", "id": command_id, "text": text})
 
 
 def publish(task_id: int, workspace_id: int, seq: int) -> None:

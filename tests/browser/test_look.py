@@ -71,6 +71,7 @@ def paths(product: Product) -> list[str]:
         "/profiles/new/",
         "/workspaces/",
         f"/workspaces/{desk.workspace['id']}/",
+        f"/workspaces/{desk.workspace['id']}/terminal/",
     ]
 
 

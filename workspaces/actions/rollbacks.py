@@ -21,6 +21,7 @@ from workspaces.domain.states import (
 from workspaces.domain.text import clip
 from workspaces.models import Branch, Checkpoint, Latch, Message, ModelCall, Step, Task, ToolCall, User
 from workspaces.queries.history import effects_since
+from workspaces.queries.terminal import commanded_since
 
 from .checkpoints import save_checkpoint
 from .clock import database_now
@@ -54,8 +55,8 @@ def roll_back(checkpoint_id: int, *, reason: str, actor: User) -> Task:
             raise Refused("The task stands at this checkpoint already: somebody has just taken it back there.")
         if not hold_workspace(task):
             raise Refused(
-                "Another task works in this workspace now, and a rollback would take its files along. "
-                "Fork from the checkpoint instead, or wait until that task has ended."
+                "Another task or an operator's command works in this workspace now, and a rollback would take its "
+                "files along. Fork from the checkpoint instead, or wait until that has ended."
             )
         void_lease(pen)
         kept = [
@@ -123,6 +124,7 @@ def _stands_at(pen: Pen, checkpoint: Checkpoint) -> bool:
         and not Message.objects.filter(branch=branch).exists()
         and not ModelCall.objects.filter(step__branch=branch).exists()
         and not ToolCall.objects.filter(branch=branch, attempt__gt=0).exists()
+        and not commanded_since(pen.task.workspace_id, branch.created_at)
     )
 
 

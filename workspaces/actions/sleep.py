@@ -43,6 +43,7 @@ _UNUSED = f"""
 AND NOT EXISTS (SELECT 1 FROM workspaces_toolcall AS call
                   JOIN workspaces_task AS task ON task.id = call.task_id
                  WHERE task.workspace_id = place.id AND call.status = '{CallStatus.RUNNING}')
+AND place.command_id IS NULL
 """  # noqa: S608 - the domain's own words
 _IDLE = f"""
   FROM workspaces_workspace AS place,
@@ -339,5 +340,6 @@ def may_be_swept(sandbox_keys: list[str]) -> list[Workspace]:
     """Of the workspaces whose sandboxes run: those that are asleep, and nothing is in flight in them."""
     busy = ToolCall.objects.filter(status=CallStatus.RUNNING.value).values("task__workspace")
     due = Task.objects.filter(CLAIMABLE).values("workspace")
-    found = Workspace.objects.filter(sandbox_key__in=sandbox_keys, state=S.ASLEEP.value, wake_wanted_at=None)
+    asleep = Workspace.objects.filter(state=S.ASLEEP.value, wake_wanted_at=None, command=None)
+    found = asleep.filter(sandbox_key__in=sandbox_keys)
     return list(found.exclude(pk__in=busy).exclude(pk__in=due))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 from workspaces import live
 from workspaces.domain.text import clean_text, decode_output
@@ -28,10 +29,11 @@ class TextStream:
 
 
 class OutputStream:
-    """The newest output of a running tool call."""
+    """The newest output of a running tool call (ids: task, call), or of an operator's command (workspace, command)."""
 
-    def __init__(self, task_id: int, tool_call_id: int) -> None:
-        self._ids = (task_id, tool_call_id)
+    def __init__(self, *ids: int, send: Callable[[int, int, str], None] = live.output_delta) -> None:
+        self._first, self._second = ids
+        self._send = send
         self._tail = b""
         self._sent_at = 0.0
 
@@ -40,4 +42,8 @@ class OutputStream:
         now = time.monotonic()
         if now - self._sent_at >= INTERVAL_S:
             self._sent_at = now
-            live.output_delta(*self._ids, decode_output(self._tail))
+            self._send(self._first, self._second, decode_output(self._tail))
+
+
+def command_stream(workspace_id: int, command_id: int) -> OutputStream:
+    return OutputStream(workspace_id, command_id, send=live.command_output)

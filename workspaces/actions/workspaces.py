@@ -60,8 +60,8 @@ def set_member(workspace: Workspace, *, user: User, role: Role | None, actor: Us
 
 
 def hold_workspace(task: Task) -> bool:
-    """Make the task the only writer of its workspace's disk. False when another task holds it."""
-    held = Workspace.objects.filter(pk=task.workspace_id, held_by=None).update(held_by=task)
+    """Make the task the only writer of its workspace's disk. False when another task holds it or a command runs."""
+    held = Workspace.objects.filter(pk=task.workspace_id, held_by=None, command=None).update(held_by=task)
     return held == 1 or holds_workspace(task)
 
 
@@ -71,11 +71,15 @@ def holds_workspace(task: Task) -> bool:
 
 def release_workspace(task: Task) -> None:
     """Let go of the workspace and wake the task that has waited longest for it."""
-    if not Workspace.objects.filter(pk=task.workspace_id, held_by=task).update(held_by=None):
-        return
+    if Workspace.objects.filter(pk=task.workspace_id, held_by=task).update(held_by=None):
+        wake_next(task.workspace_id)
+
+
+def wake_next(workspace_id: int) -> None:
+    """A workspace has become free: the task that has waited longest takes it."""
     waiting = (
         Task.objects.filter(
-            workspace_id=task.workspace_id,
+            workspace_id=workspace_id,
             status=TaskStatus.WAITING.value,
             waiting_for=WaitingFor.WORKSPACE.value,
         )

@@ -60,6 +60,8 @@ class EventKind(StrEnum):
     WORKSPACE_SLEPT = "workspace.slept"  # snapshot, added_bytes, idle_s
     WORKSPACE_RESTORED = "workspace.restored"  # snapshot, why, duration_s
     WORKSPACE_FROZEN = "workspace.frozen"  # (nothing)
+    COMMAND_ORDERED = "command.ordered"  # command, text, limit_s
+    COMMAND_FINISHED = "command.finished"  # command, outcome, exit_code?, duration_s?, result, why?
 
 
 def event_hash(

@@ -16,6 +16,7 @@ from workspaces.engine.boxes import sandbox_for
 from workspaces.engine.run import Ended, Run
 from workspaces.models import Checkpoint, Snapshot, Step, ToolCall
 from workspaces.queries.history import latest_checkpoint
+from workspaces.queries.terminal import commanded_since
 from workspaces.sandboxes.base import Sandbox
 
 WAKE_RECHECK_S = 10.0  # whoever wakes it calls the task; this is for a worker that died in between
@@ -94,9 +95,9 @@ class Disk:
         return self._saved, True
 
     def _unchanged_since_checkpoint(self) -> Snapshot | None:
-        """The newest checkpoint's snapshot, when no call that touches files has started after it."""
+        """The newest checkpoint's snapshot, when no call and no operator has touched files after it."""
         newest = self._newest
-        if newest is None:
+        if newest is None or commanded_since(self.run.task.workspace_id, newest.created_at):
             return None
         touched = (
             ToolCall.objects.filter(branch_id=self.run.task.current_branch_id, attempt__gt=0)

@@ -121,7 +121,10 @@ def rest_all(driver: str) -> Counter[str]:
     """
     done: Counter[str] = Counter()
     for workspace in Workspace.objects.filter(driver=driver, sandbox_key__in=_running(driver)):
-        in_flight = ToolCall.objects.filter(task__workspace=workspace, status=CallStatus.RUNNING.value).exists()
+        in_flight = (
+            workspace.command_id is not None
+            or ToolCall.objects.filter(task__workspace=workspace, status=CallStatus.RUNNING.value).exists()
+        )
         sandbox = sandbox_for(workspace)
         if in_flight:
             sandbox.freeze()

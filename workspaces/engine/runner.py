@@ -42,6 +42,10 @@ SANDBOX_WAITS = 5  # 5, 10, 20, 40, 80 s
 _keepers: dict[int, Keeper] = {}
 
 
+class NotYet(Exception):  # a way out, not a fault
+    """The task is due, and has to be tried again in a while."""
+
+
 def keeper() -> Keeper:
     """This process's keeper; a forked child gets its own."""
     return _keepers.setdefault(os.getpid(), Keeper(settings.LEASE_S, room=settings.WORKER_CONCURRENCY * 7 // 8))
@@ -101,6 +105,8 @@ def _hold(claim: leases.Claim) -> bool:
             in_trouble = False
         except HandedOver:
             in_trouble, handed_over = False, True
+        except NotYet as why:
+            logger.info("task %s: %s", task_id, why)
         except FenceLost as lost:
             logger.info("%s", lost)
             return False
@@ -147,7 +153,10 @@ def _advance(claim: leases.Claim, orders: Orders) -> None:
     nodes.settle(run)
     disk = Disk(run)
     run.obey_at_boundary(disk)
+    commanded = task.workspace.command_id is not None
     if task.status == TaskStatus.PAUSED.value:
+        if commanded:
+            raise NotYet("its files are put back when the operator's command has ended")
         disk.put_back()
         return
     goes_on = task.status == TaskStatus.RUNNING.value and not claim.previous_owner
@@ -155,12 +164,14 @@ def _advance(claim: leases.Claim, orders: Orders) -> None:
         task.pk, claim.fence, worker=WORKER, previous_owner=claim.previous_owner
     ):
         return
-    if task.workspace.held_by_id != task.pk and not hold_workspace(task):
+    held = task.workspace.held_by_id == task.pk or hold_workspace(task)
+    if commanded or not held:
+        holder = f"task {task.workspace.held_by_id}" if task.workspace.held_by_id else "another task"
         steps.wait_until(
             task.pk,
             claim.fence,
             WaitingFor.WORKSPACE,
-            f"task {task.workspace.held_by_id or 'before it'} works in this workspace",
+            "an operator's command runs in this workspace" if commanded else f"{holder} works in this workspace",
             WORKSPACE_RECHECK_S,
         )
         return

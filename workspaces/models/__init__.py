@@ -6,6 +6,7 @@ from .decisions import Approval, AuditEntry, Escalation
 from .nodes import Leftover, Node
 from .profiles import AgentProfile, ProfileVersion, ProviderKey
 from .tasks import Branch, Checkpoint, Latch, Step, Task
+from .terminal import OperatorCommand
 from .trace import Event, LedgerEntry, Message, ModelCall, ToolCall, UsageRecord
 from .users import User
 from .workspaces import Membership, Snapshot, Workspace
@@ -25,6 +26,7 @@ __all__ = [
     "Message",
     "ModelCall",
     "Node",
+    "OperatorCommand",
     "ProfileVersion",
     "ProviderKey",
     "Snapshot",

@@ -15,7 +15,7 @@ from .fields import choices, one_of
 
 
 class Workspace(models.Model):
-    """Survives every task. `held_by` is the one task that may write to the disk.
+    """Survives every task. `held_by` is the one task that may write to the disk; while `command` runs, it may not.
 
     `state` and what belongs to it are written by actions/sleep.py only. Times are the database's own.
     """
@@ -41,6 +41,7 @@ class Workspace(models.Model):
     pids = models.PositiveIntegerField(default=256)
     disk_bytes = models.BigIntegerField(default=2 * 1024**3)
     held_by = models.OneToOneField("Task", models.SET_NULL, null=True, blank=True, related_name="held_workspace")
+    command = models.OneToOneField("OperatorCommand", models.SET_NULL, null=True, blank=True, related_name="+")
     forked_from = models.ForeignKey("self", models.SET_NULL, null=True, blank=True, related_name="forks")
     created_at = models.DateTimeField(db_default=Now(), editable=False)
 

@@ -35,6 +35,7 @@ _GROUP_OF_PREFIX = {
     "message": KindGroup.PEOPLE,
     "note": KindGroup.PEOPLE,
     "limit": KindGroup.PEOPLE,
+    "command": KindGroup.PEOPLE,
 }
 _GROUP_OF_KIND = {
     EventKind.TASK_ROLLED_BACK.value: KindGroup.CHECKPOINTS,

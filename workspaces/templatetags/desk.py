@@ -222,6 +222,16 @@ def person(user: User | None) -> str:
 
 
 @register.filter
+def tail(text: str, characters: int) -> str:
+    """The end of a long text, from the beginning of a line where one is near."""
+    if len(text) <= characters:
+        return text
+    cut = text[-characters:]
+    start = cut.find("\n") + 1
+    return "…\n" + (cut[start:] if 0 < start < characters // 4 else cut)
+
+
+@register.filter
 def words(value: str) -> str:
     """held_call → held call, trace kinds likewise."""
     return str(value).replace("_", " ").replace(".", " · ")

@@ -20,6 +20,11 @@ DATA_CHARS = 4_000  # of each stream, for the desk
 _BASH_OR_SH = 'if command -v bash >/dev/null 2>&1; then exec bash -c "$1"; else exec sh -c "$1"; fi'
 
 
+def argv_of(command: str) -> list[str]:
+    """A command line as a program's arguments."""
+    return ["sh", "-c", _BASH_OR_SH, "sh", command]
+
+
 class Shell:
     spec = ToolSpec(
         name="shell",
@@ -56,7 +61,7 @@ class Shell:
             return failure(f"the command is longer than {MAX_COMMAND_BYTES} bytes", hint)
         try:
             ended = context.sandbox.exec(
-                ["sh", "-c", _BASH_OR_SH, "sh", command],
+                argv_of(command),
                 key=context.key,
                 timeout_s=timeout_s,
                 on_output=context.on_output,

@@ -7,6 +7,7 @@ from django.urls import path, re_path
 
 from .consumers.fleet import FleetConsumer
 from .consumers.inbox import InboxConsumer
+from .consumers.terminal import TerminalConsumer
 from .task_routing import websocket_urlpatterns as task_patterns
 
 
@@ -20,6 +21,7 @@ class Nowhere(AsyncWebsocketConsumer):
 websocket_urlpatterns = [
     path("ws/fleet/", FleetConsumer.as_asgi()),
     path("ws/inbox/", InboxConsumer.as_asgi()),
+    path("ws/workspaces/<int:workspace_id>/terminal/", TerminalConsumer.as_asgi()),
     *task_patterns,
     re_path("", Nowhere.as_asgi()),
 ]

@@ -64,6 +64,8 @@ _LOOKS: dict[str, tuple[str, str, str, str]] = {
     K.WORKSPACE_WOKE.value: ("workspace woke", "sun", "grey", PLAIN),
     K.WORKSPACE_SLEPT.value: ("workspace fell asleep", "moon", "grey", PLAIN),
     K.WORKSPACE_RESTORED.value: ("files put back", "rewind", "violet", PLAIN),
+    K.COMMAND_ORDERED.value: ("operator's command", "terminal", "violet", "trace/_text.html"),
+    K.COMMAND_FINISHED.value: ("operator's command ended", "terminal", "violet", "trace/_command.html"),
     K.WORKSPACE_FROZEN.value: ("sandbox frozen", "snow", "amber", PLAIN),
 }
 _CLASS_TONES = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.contrib.auth import views as auth_views
 from django.urls import include, path
 
-from .views import escalations, fleet, latches, new_task, profiles, sleep, workspaces
+from .views import escalations, fleet, latches, new_task, profiles, sleep, terminal, workspaces
 
 urlpatterns = [
     path("", fleet.show, name="fleet"),
@@ -29,5 +29,8 @@ urlpatterns = [
     path("workspaces/<int:workspace_id>/state/", sleep.state, name="workspace-state"),
     path("workspaces/<int:workspace_id>/wake/", sleep.wake, name="workspace-wake"),
     path("workspaces/<int:workspace_id>/idle-timeout/", sleep.idle_timeout, name="workspace-idle-timeout"),
+    path("workspaces/<int:workspace_id>/terminal/", terminal.show, name="terminal"),
+    path("workspaces/<int:workspace_id>/terminal/<int:command_id>/stop/", terminal.stop, name="terminal-stop"),
+    path("workspaces/<int:workspace_id>/terminal/<int:command_id>/output/", terminal.output, name="terminal-output"),
     path("workspaces/<int:workspace_id>/members/", workspaces.set_member, name="workspace-member"),
 ]
