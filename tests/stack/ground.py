@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import Self
 
 import redis
+from django.conf import settings
 from django.db import connection, connections
 
 from agentdesk import connections as addresses
@@ -49,8 +50,10 @@ def speaking_to(url: str) -> Iterator[None]:
 class Ground:
     """Servers at first; `worker()` and `scheduler()` start as many of those as are wanted."""
 
-    def __init__(self, **more: str) -> None:
-        self.home = Path(tempfile.mkdtemp(prefix="agentdesk-ground-"))
+    def __init__(self, home: Path | None = None, **more: str) -> None:
+        self.home = home or Path(tempfile.mkdtemp(prefix="agentdesk-ground-"))
+        # what the test seals, the ground's processes must be able to open
+        environment.kept_secret(self.home, "field_keys", "\n".join(settings.FIELD_ENCRYPTION_KEYS))
         self.settings = {
             "AGENTDESK_SANDBOX_DRIVER": "local",
             "AGENTDESK_DEMO": "0",

@@ -85,6 +85,7 @@ def test_a_restart_of_postgres_in_mid_step_costs_neither_a_reply_nor_a_result(gr
     assert not events(task, "call.unknown")
 
 
+@pytest.mark.long
 def test_postgres_away_for_a_while_asks_nobody_and_the_reply_is_kept(ground: Ground) -> None:
     """Long enough that the reply finds no server at all."""
     worker = ground.worker()
@@ -119,6 +120,7 @@ def test_a_worker_told_to_end_hands_its_command_over_at_once(ground: Ground) -> 
     assert not events(task, "task.taken_over"), "the lease was not let go of"
 
 
+@pytest.mark.long
 def test_a_worker_told_to_end_finishes_the_phase_that_runs_and_begins_no_other(ground: Ground) -> None:
     first = ground.worker("first", AGENTDESK_DRAIN_S="30")
     ground.scheduler()

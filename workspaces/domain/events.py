@@ -32,6 +32,7 @@ class EventKind(StrEnum):
     TASK_ROLLED_BACK = "task.rolled_back"  # checkpoint_seq, branch, reason, steps, files, cost_usd, kept_effects
     TASK_FORKED = "task.forked"  # checkpoint_seq, fork (task id), reason
     TASK_TAKEN_OVER = "task.taken_over"  # from_worker, worker, phase, step
+    TASK_RESTORED = "task.restored"  # made_at (of the backup), snapshot?, undone (names of calls)
     LIMIT_RAISED = "limit.raised"  # what, old, new, reason
     INTAKE_DONE = "intake.done"  # source, files, bytes, told, told_more
     INTAKE_FAILED = "intake.failed"  # message

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime
 
 import psycopg
@@ -11,6 +13,20 @@ from django.db import InterfaceError, OperationalError, connection
 # Classes of SQLSTATE (Postgres manual, appendix A): no connection; too few resources, its own disk among them
 AWAY_CLASSES = ("08", "53")
 AWAY_STATES = ("57P01", "57P02", "57P03", "57P05", "25006")  # stops, crashed, starts, cut off; a standby for now
+
+COLLECTOR_LOCK = 7_411_904  # the advisory lock of whoever drops snapshots (exclusive) or needs them all (shared)
+
+
+@contextmanager
+def collector_held_off() -> Iterator[None]:
+    """No snapshot is dropped from the store meanwhile. Waits for a collection that is under way."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_lock_shared(%s)", [COLLECTOR_LOCK])
+    try:
+        yield
+    finally:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_advisory_unlock_shared(%s)", [COLLECTOR_LOCK])
 
 
 def database_now() -> datetime:

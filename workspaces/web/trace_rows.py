@@ -37,6 +37,7 @@ _LOOKS: dict[str, tuple[str, str, str, str]] = {
     K.TASK_ROLLED_BACK.value: ("rolled back", "rewind", "violet", "trace/_rolled_back.html"),
     K.TASK_FORKED.value: ("forked", "branch", "violet", "trace/_forked.html"),
     K.TASK_TAKEN_OVER.value: ("taken over from a worker that ended", "bolt", "amber", PLAIN),
+    K.TASK_RESTORED.value: ("restored from a backup", "rewind", "amber", PLAIN),
     K.LIMIT_RAISED.value: ("limit raised", "flag", "blue", PLAIN),
     K.INTAKE_DONE.value: ("files brought in", "folder", "grey", PLAIN),
     K.INTAKE_FAILED.value: ("files could not be brought in", "folder", "red", PLAIN),

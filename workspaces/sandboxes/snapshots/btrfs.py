@@ -110,7 +110,7 @@ class BtrfsStore:
         return SnapshotInfo(ref, added, total, files, time.monotonic() - started)
 
     def put_back(self, key: str, ref: str, limit_bytes: int) -> None:
-        saved = self._saved(ref)
+        saved = self.saved(ref)
         disk = self.mount / "disks" / key
         fresh = self._fresh()
         _btrfs("subvolume", "snapshot", saved, fresh)
@@ -132,20 +132,20 @@ class BtrfsStore:
         return int(rows[0][1]) if rows else None
 
     def changes(self, before: str, after: str, *, limit: int = 2000) -> list[FileChange]:
-        return compare(self._saved(before) / "files", self._saved(after) / "files", limit)
+        return compare(self.saved(before) / "files", self.saved(after) / "files", limit)
 
     def read(self, ref: str, path: str, *, limit_bytes: int = 2 * 1024 * 1024) -> bytes:
-        return Confined(self._saved(ref) / "files").read(path, limit_bytes=limit_bytes)
+        return Confined(self.saved(ref) / "files").read(path, limit_bytes=limit_bytes)
 
     def list(self, ref: str, path: str = "", *, limit: int = 2000) -> list[Entry]:
-        return Confined(self._saved(ref) / "files").list(path, limit=limit)
+        return Confined(self.saved(ref) / "files").list(path, limit=limit)
 
     def problems(self, refs: Iterable[str]) -> dict[str, str]:
         found: dict[str, str] = {}
         met: set[tuple[int, ...]] = set()
         for ref in refs:
             try:
-                read_all(self._saved(ref), met)
+                read_all(self.saved(ref), met)
             except SnapshotMissing as error:
                 found[ref] = str(error)
             except OSError as error:  # btrfs has a checksum of every block
@@ -154,7 +154,7 @@ class BtrfsStore:
 
     def drop(self, ref: str) -> None:
         with contextlib.suppress(SnapshotMissing):
-            self._delete_subvolume(self._saved(ref))
+            self._delete_subvolume(self.saved(ref))
 
     def close(self) -> None:
         if self.mounted_here:
@@ -204,7 +204,8 @@ class BtrfsStore:
         folder.mkdir(exist_ok=True)
         return folder / ref
 
-    def _saved(self, ref: str) -> Path:
+    def saved(self, ref: str) -> Path:
+        """The snapshot's folder. Raises SnapshotMissing."""
         path = self.mount / "snapshots" / check_ref(ref)[:2] / ref
         if not path.is_dir():
             raise SnapshotMissing("no such snapshot")

@@ -113,22 +113,7 @@ class ContentStore:
             fresh.rename(disk)
 
     def drop(self, ref: str) -> None:
-        with self.objects.writing() as session:
-            try:
-                root = self._root(session, ref)
-            except SnapshotMissing:
-                return
-            session.db.execute("DELETE FROM snapshot WHERE ref = ?", (ref,))
-            session.count([root], -1)
-            pending = [(root, True)]
-            while pending:
-                digest, is_folder = pending.pop()
-                if not session.unused(digest):
-                    continue
-                children = below(rows_of(session, digest)) if is_folder else []
-                session.delete(digest)
-                session.count([child for child, _ in children], -1)
-                pending += set(children)
+        drop_from(self.objects, ref)
 
     def read(self, ref: str, path: str, *, limit_bytes: int = 2 * 1024 * 1024) -> bytes:
         with self.objects.reading() as session:
@@ -209,6 +194,26 @@ class ContentStore:
             else:
                 trail.append(row)
         return trail[-1] if trail else None
+
+
+def drop_from(objects: Objects, ref: str) -> None:
+    """Forget a snapshot, and the objects that nothing counts on any more. Does nothing when it is not there."""
+    with objects.writing() as session:
+        row = session.db.execute("SELECT root FROM snapshot WHERE ref = ?", (ref,)).fetchone()
+        if row is None:
+            return
+        root = bytes(row[0])
+        session.db.execute("DELETE FROM snapshot WHERE ref = ?", (ref,))
+        session.count([root], -1)
+        pending = [(root, True)]
+        while pending:
+            digest, is_folder = pending.pop()
+            if not session.unused(digest):
+                continue
+            children = below(rows_of(session, digest)) if is_folder else []
+            session.delete(digest)
+            session.count([child for child, _ in children], -1)
+            pending += set(children)
 
 
 def _read_all(session: Session, digest: bytes, whole: set[bytes]) -> None:

@@ -1,0 +1,186 @@
+"""A backup made while tasks run, restored into another, empty installation: they go on there, with their files."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from agentdesk import environment
+from tests.harness import events, eventually, kinds, make_user, make_workspace, scripted_task
+from tests.stack.ground import Ground, ended
+from workspaces.actions.tasks import pause_task, resume_task
+from workspaces.domain.states import PauseMode, TaskStatus
+from workspaces.engine.backup.manifest import BackupError
+from workspaces.engine.backup.save import back_up
+from workspaces.models import Escalation, Event, Task, ToolCall, Workspace
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.stack]
+
+STEPS = """
+replies:
+  - calls:
+      - name: shell
+        arguments: {command: "mkdir -p deep/er; echo one > deep/er/a.txt; head -c 300000 /dev/urandom > big"}
+  - delay_s: 1
+    calls: [{name: shell, arguments: {command: "echo two >> deep/er/a.txt"}}]
+  - calls: [{name: shell, arguments: {command: "cat deep/er/a.txt; sha256sum big"}}]
+  - calls: [{name: finish, arguments: {summary: "{{last_result}}"}}]
+"""
+COMMAND = """
+replies:
+  - calls: [{name: write_file, arguments: {path: kept.txt, content: kept}}]
+  - calls: [{name: shell, arguments: {command: "echo ran >> log; sleep 20"}}]
+  - calls: [{name: finish, arguments: {summary: done}}]
+"""
+CHARGE = """
+replies:
+  - calls: [{name: charge, arguments: {amount: 5}}]
+  - calls: [{name: finish, arguments: {summary: done}}]
+"""
+TOOL = {
+    "name": "charge",
+    "description": "Charge the customer.",
+    "parameters": {"type": "object", "properties": {"amount": {"type": "number"}}, "required": ["amount"]},
+    "effect": "external",
+    "command": "sleep 20; echo charged",
+}
+
+
+@pytest.fixture
+def folders() -> Iterator[tuple[Path, Path]]:
+    """Of the backup, and of the new installation's home."""
+    both = Path(tempfile.mkdtemp(prefix="agentdesk-copy-")), Path(tempfile.mkdtemp(prefix="agentdesk-anew-"))
+    yield both
+    for folder in both:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def restore(backup: Path, home: Path, **more: str) -> subprocess.CompletedProcess[str]:
+    """By hand, with nothing running and nothing set: the command brings up what it needs."""
+    env = {name: value for name, value in os.environ.items() if name not in ("DATABASE_URL", "VALKEY_URL")}
+    return subprocess.run(
+        [sys.executable, "manage.py", "restore", str(backup)],
+        cwd=environment.REPO,
+        env=env | {"AGENTDESK_HOME": str(home), **more},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_tasks_go_on_in_an_installation_restored_from_a_backup(folders: tuple[Path, Path]) -> None:
+    backup, home = folders
+    with Ground() as ground, ground.spoken_to():
+        user = make_user("keeper", is_superuser=True)
+        ground.worker()
+        ground.scheduler()
+        paused = scripted_task(STEPS, workspace=make_workspace(user), api_key="sk-very-secret")
+        eventually(lambda: paused_after_a_step(paused), within_s=60)
+        done = scripted_task(STEPS, workspace=make_workspace(user))
+        eventually(lambda: ended(done), within_s=60)
+        done.refresh_from_db()
+        command = scripted_task(COMMAND, workspace=make_workspace(user))
+        charge = scripted_task(CHARGE, workspace=make_workspace(user), declared_tools=[TOOL])
+        eventually(lambda: ToolCall.objects.filter(status="running").count() == 2, within_s=60)
+        big = ground.sandbox(paused.workspace).read("big")
+        ground.manage("backup", str(backup))
+        first = {path: path.stat().st_mtime_ns for path in backup.rglob("big/*/*")}
+        told = ground.manage("backup", str(backup))  # again, into the same folder
+        assert "4 workspaces" in told
+        assert first
+        assert {path: path.stat().st_mtime_ns for path in backup.rglob("big/*/*")} == first
+        assert len(list(backup.glob("*.dump"))) == 1
+        assert "sk-very-secret" not in "".join(path.read_text(errors="replace") for path in backup.rglob("*.json"))
+        assert all(
+            path.stat().st_mode & 0o077 == 0 for path in [backup, *backup.glob("keys/*"), *backup.glob("*.dump")]
+        )
+        before = set(Event.objects.values_list("hash", flat=True))
+
+    told_anew = restore(backup, home)
+    assert told_anew.returncode == 0, told_anew.stderr[-2000:]
+    assert restore(backup, home).returncode != 0, "it wrote over an installation"
+
+    with Ground(home) as anew, anew.spoken_to():
+        kept = Event.objects.exclude(kind="task.restored")
+        assert set(kept.values_list("hash", flat=True)) <= before
+        assert kept.filter(task=done).count() == done.last_seq
+        assert not Task.objects.exclude(lease_until=None).exists()
+        assert set(Workspace.objects.values_list("state", flat=True)) == {"asleep"}
+        assert anew.sandbox(done.workspace).read("deep/er/a.txt") == b"one\ntwo\n"
+        assert "0 broken" in anew.manage("verify", "--deep")
+        anew.worker()
+        anew.scheduler()
+        resume_task(paused.pk, reason="restored", actor=user)
+        eventually(lambda: ended(paused), within_s=60, what="the paused task goes on")
+        paused.refresh_from_db()
+        assert paused.status == TaskStatus.SUCCEEDED, kinds(paused)
+        assert anew.sandbox(paused.workspace).read("deep/er/a.txt") == b"one\ntwo\n"
+        assert anew.sandbox(paused.workspace).read("big") == big
+        assert paused.profile_version.key is not None
+        key = "from workspaces.models import ProviderKey; print(ProviderKey.objects.get().open())"
+        assert "sk-very-secret" in anew.manage("shell", "-v0", "-c", key), "the keys came with it"
+        eventually(
+            lambda: ToolCall.objects.filter(task=command, name="shell", status="running", attempt=2).exists(),
+            within_s=60,
+            what="the interrupted command is run again, on the files from before it",
+        )
+        eventually(lambda: anew.sandbox(command.workspace).read("log") == b"ran\n", within_s=30)
+        assert anew.sandbox(command.workspace).read("kept.txt") == b"kept"
+        question = eventually(lambda: Escalation.objects.filter(task=charge, status="open").first(), within_s=60)
+        assert question.kind == "unknown_outcome", "an effect in flight is not done again by itself"
+        assert ToolCall.objects.get(task=charge, name="charge").attempt == 1
+        assert events(charge, "task.restored")
+
+
+def paused_after_a_step(task: Task) -> bool:
+    task.refresh_from_db()
+    if task.steps_taken >= 1 and task.status == TaskStatus.RUNNING:
+        pause_task(task.pk, mode=PauseMode.BOUNDARY, reason="for the test", actor=task.created_by)
+    return bool(task.status == TaskStatus.PAUSED)
+
+
+REFUSED = "This installation is not empty"
+
+
+@pytest.mark.long
+def test_a_damaged_backup_and_a_wrong_place_are_refused_before_anything_changes(folders: tuple[Path, Path]) -> None:
+    backup, home = folders
+    with Ground() as ground, ground.spoken_to():
+        ground.worker()
+        ground.scheduler()
+        task = scripted_task(STEPS, workspace=make_workspace(make_user("keeper")))
+        eventually(lambda: ended(task), within_s=60)
+        ground.manage("backup", str(backup), "--without-keys")
+        assert not (backup / "keys").exists()
+        kept = (ground.home / "keys" / "field_keys").read_text().strip()
+
+    assert "not those that sealed" in restore(backup, home).stderr
+    for hurt in (next(backup.glob("*.dump")), next(backup.glob("snapshots/local/big/*/*"))):
+        whole = hurt.read_bytes()
+        hurt.write_bytes(whole[:-9] + bytes(255 - byte for byte in whole[-9:]))
+        refused = restore(backup, home, AGENTDESK_FIELD_KEYS=kept)
+        assert refused.returncode == 1
+        assert "Traceback" not in refused.stderr
+        hurt.write_bytes(whole)
+    (backup / "manifest.json").rename(backup / "elsewhere")
+    assert "no whole backup" in restore(backup, home, AGENTDESK_FIELD_KEYS=kept).stderr
+    (backup / "elsewhere").rename(backup / "manifest.json")
+    assert restore(backup, home, AGENTDESK_FIELD_KEYS=kept).returncode == 0
+    assert REFUSED in restore(backup, home, AGENTDESK_FIELD_KEYS=kept).stderr
+    with Ground(home) as anew, anew.spoken_to():
+        assert anew.sandbox(task.workspace).read("deep/er/a.txt") == b"one\ntwo\n"
+
+
+def test_a_folder_with_other_things_is_not_backed_up_into(folders: tuple[Path, Path]) -> None:
+    backup, _ = folders
+    (backup / "letter.txt").write_text("dear")
+    with pytest.raises(BackupError, match="something else"):
+        back_up(backup)
+    assert [path.name for path in backup.iterdir()] == ["letter.txt"]

@@ -1,0 +1,60 @@
+"""After an installation was made from a backup: nothing runs any more, whatever the rows say, and the tasks go on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from django.db.models import F
+
+from workspaces.domain.events import EventKind
+from workspaces.domain.states import TaskStatus, WaitingFor, WorkspaceState
+from workspaces.models import Leftover, Node, Snapshot, Task, Workspace
+
+from .clock import database_now
+from .pen import writing
+
+UNDONE = (
+    "This installation was restored from a backup. The files are as they were before {calls}; what that changed in "
+    "files is not there. Look at the files before you go on, and do it again where it is needed."
+)
+
+
+def workspaces_restored(disks: Mapping[int, Snapshot]) -> None:
+    """No sandbox runs, and the engines are others. `disks`: what was put back, by workspace."""
+    Node.objects.all().delete()
+    Leftover.objects.filter(removed_at=None).update(removed_at=database_now())
+    Workspace.objects.update(
+        node="",
+        state=WorkspaceState.ASLEEP.value,
+        state_since=database_now(),
+        state_until=None,
+        state_fence=F("state_fence") + 1,
+        wake_wanted_at=None,
+        slept_snapshot=None,
+    )
+    for workspace_id, snapshot in disks.items():
+        Workspace.objects.filter(pk=workspace_id).update(slept_snapshot=snapshot)
+
+
+def task_restored(task_id: int, *, made_at: str, snapshot: Snapshot | None, undone: Sequence[str]) -> None:
+    """No worker holds it: it is due again if it was. `undone`: calls whose changes to files are lost."""
+    with writing(task_id) as pen:
+        task = pen.task
+        if TaskStatus(task.status).is_final:
+            return
+        pen.set(fence=task.fence + 1, lease_until=None, lease_owner="", dispatched_at=None)
+        if task.status == TaskStatus.WAITING.value and task.waiting_for == WaitingFor.WORKSPACE.value:
+            pen.set(waiting_until=pen.now)
+        seq = pen.event(
+            EventKind.TASK_RESTORED,
+            made_at=made_at,
+            snapshot=snapshot.ref if snapshot else "",
+            undone=list(undone),
+        )
+        if undone:
+            pen.message("user", UNDONE.format(calls=" and ".join(undone)), seq=seq, pinned=True)
+
+
+def unfinished_tasks() -> list[int]:
+    final = [status.value for status in TaskStatus if status.is_final]
+    return list(Task.objects.exclude(status__in=final).order_by("pk").values_list("pk", flat=True))

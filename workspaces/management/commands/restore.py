@@ -1,0 +1,34 @@
+"""Makes this (empty) installation from a backup. See docs/operations.md."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.db import connection
+
+from agentdesk.embedded.at_hand import postgres_at_hand
+from agentdesk.embedded.process import StartError
+from workspaces.engine.backup.load import OTHER_NAME, restore
+from workspaces.engine.backup.manifest import BackupError
+
+
+class Command(BaseCommand):
+    help = "Restore a backup into an empty installation; agentdesk must not run on it."
+    requires_system_checks: list[str] = []
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("folder", type=Path, help="written by `manage.py backup`")
+
+    def handle(self, *args: Any, folder: Path, **options: Any) -> None:
+        began = time.monotonic()
+        connection.settings_dict["OPTIONS"]["application_name"] = OTHER_NAME
+        try:
+            with postgres_at_hand(alone=True):
+                counts = restore(folder)
+        except (BackupError, StartError) as error:
+            raise CommandError(str(error)) from error
+        told = ", ".join(f"{count:,} {what}" for what, count in counts.items())
+        self.stdout.write(f"Restored {folder} in {time.monotonic() - began:.1f} s: {told}.")
