@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from django.contrib import admin
 from django.urls import include, path
+from django.views.generic import RedirectView
 
 from agentdesk import health
 
 urlpatterns = [
     path("healthz", health.alive),
     path("readyz", health.ready),
+    path("admin/login/", RedirectView.as_view(pattern_name="sign-in", query_string=True)),  # one door, one throttle
     path("admin/", admin.site.urls),
     path("", include("workspaces.web.urls")),
 ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from .decisions import Approval, AuditEntry, Escalation
 from .nodes import Leftover, Node
 from .profiles import AgentProfile, ProfileVersion, ProviderKey
+from .signin import SignInCounter
 from .tasks import Branch, Checkpoint, Latch, Step, Task
 from .terminal import OperatorCommand
 from .trace import Event, LedgerEntry, Message, ModelCall, ToolCall, UsageRecord
@@ -29,6 +30,7 @@ __all__ = [
     "OperatorCommand",
     "ProfileVersion",
     "ProviderKey",
+    "SignInCounter",
     "Snapshot",
     "Step",
     "Task",

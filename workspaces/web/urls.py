@@ -5,12 +5,13 @@ from __future__ import annotations
 from django.contrib.auth import views as auth_views
 from django.urls import include, path
 
+from .sign_in import SignIn
 from .views import escalations, fleet, latches, new_task, profiles, sleep, terminal, workspaces
 
 urlpatterns = [
     path("", fleet.show, name="fleet"),
     path("fleet/act/", fleet.act, name="fleet-act"),
-    path("sign-in/", auth_views.LoginView.as_view(template_name="registration/sign_in.html"), name="sign-in"),
+    path("sign-in/", SignIn.as_view(), name="sign-in"),
     path("sign-out/", auth_views.LogoutView.as_view(), name="sign-out"),
     path("inbox/", escalations.inbox, name="inbox"),
     path("escalations/<int:escalation_id>/answer/", escalations.answer, name="escalation-answer"),

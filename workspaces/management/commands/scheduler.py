@@ -13,7 +13,7 @@ from django.db import DatabaseError, InterfaceError, connection
 from redis.exceptions import RedisError
 
 from agentdesk.health import beat
-from workspaces.actions import schedule, sleep, terminal
+from workspaces.actions import schedule, signin, sleep, terminal
 
 logger = logging.getLogger(__name__)
 
@@ -43,6 +43,7 @@ class Command(BaseCommand):
                 sleep.call_idle(settings.IDLE_TIMEOUT_S)
                 schedule.call_for_nodes()
                 terminal.redispatch_commands(after_s=again_after)
+                signin.forget_old_tries()
                 beat()
             except (DatabaseError, InterfaceError) as error:
                 logger.warning("the database does not answer the scheduler: %s", error)
