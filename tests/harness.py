@@ -76,8 +76,11 @@ def scripted_task(scenario: str, *, workspace: Workspace | None = None, driver: 
     return create_task(workspace=workspace, profile_version=version, instruction="Do the work.", actor=workspace.owner)
 
 
-def work(task: Task, *, until: Callable[[Task], bool] | None = None, limit: int = 200) -> Task:
-    """Advance the task in this thread until nothing is due for it (or `until` holds). Returns it fresh."""
+def work(task: Task, *, until: Callable[[Task], bool] | None = None, limit: int = 200, tampered: bool = False) -> Task:
+    """Advance the task in this thread until nothing is due for it (or `until` holds). Returns it fresh.
+
+    Its history is verified then; `tampered` is for a test that has written in it by hand.
+    """
     for _ in range(limit):
         task.refresh_from_db()
         status = TaskStatus(task.status)
@@ -85,7 +88,8 @@ def work(task: Task, *, until: Callable[[Task], bool] | None = None, limit: int 
             status is TaskStatus.PAUSED and task.disk_restore_id is not None
         )
         if not due or (until is not None and until(task)):
-            check_history(task)
+            if not tampered:
+                check_history(task)
             return task
         runner.advance(task.pk)
     raise AssertionError(f"{task} is still {task.status} after {limit} advances: {kinds(task)[-12:]}")

@@ -224,6 +224,6 @@ def test_a_held_call_that_is_rejected_while_an_earlier_one_runs_is_not_asked_abo
         answer_escalation(question.pk, decision=Decision.REJECT, actor=task.created_by, words="no")
 
     at(monkeypatch, "workspaces.tools.shell:Shell.run", reject)
-    task = work(task)
+    task = work(task, tampered=True)
     assert task.status == TaskStatus.SUCCEEDED
     assert Escalation.objects.filter(task=task).count() == 1

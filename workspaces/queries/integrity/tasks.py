@@ -56,7 +56,7 @@ RULES = [
         """
         SELECT t.id, format('lease of "%s" until %s, fence %s', t.lease_owner, t.lease_until, t.fence)
           FROM workspaces_task t
-         WHERE :task(t.id) AND ((t.lease_owner = '') <> (t.lease_until IS NULL) OR t.fence < 0
+         WHERE :task(t.id) AND (t.lease_owner = '' AND t.lease_until IS NOT NULL OR t.fence < 0
                OR t.fence = 0 AND t.lease_until IS NOT NULL OR t.lease_until > now() + interval '1 hour')
         """,
     ),

@@ -7,7 +7,7 @@ from .rule import Rule
 RULES = [
     Rule(
         "sums",
-        "a task's tokens and cost are the sums of its model calls; calls without a price are counted",
+        "a task's tokens and cost are the sums of its model calls; calls whose price nobody knows are counted",
         "task",
         """
         SELECT t.id, format('it says %s + %s tokens, %s USD, %s unpriced; its calls say %s + %s, %s, %s',
@@ -18,7 +18,8 @@ RULES = [
                                 + coalesce(cache_write_tokens, 0)) AS prompt,
                             sum(coalesce(output_tokens, 0)) AS output,
                             sum(coalesce(cost_usd, 0)) AS cost,
-                            count(*) FILTER (WHERE status = 'replied' AND cost_usd IS NULL) AS unpriced
+                            count(*) FILTER (WHERE status = 'replied' AND cost_usd IS NULL OR status = 'dropped'
+                                OR status = 'failed' AND error_kind IN ('timeout', 'malformed')) AS unpriced
                        FROM workspaces_modelcall WHERE :task(task_id) GROUP BY task_id) m ON m.task_id = t.id
          WHERE :task(t.id) AND (t.prompt_tokens, t.output_tokens, t.cost_usd, t.unpriced_calls)
                <> (coalesce(m.prompt, 0), coalesce(m.output, 0), coalesce(m.cost, 0), coalesce(m.unpriced, 0))
