@@ -176,3 +176,57 @@ def test_the_check_plays_a_scenario_and_refuses_a_bad_address(desk: Desk, signed
 def test_the_check_is_a_post_of_somebody_who_may_make_profiles(desk: Desk, signed_in: SignIn) -> None:
     assert signed_in(desk.operator).get("/profiles/check/").status_code == 405
     assert signed_in(desk.outsider).post("/profiles/check/", form(desk)).status_code == 403
+
+
+# ---- extra request headers are as secret as the key
+
+TOKEN = "gateway-token-0123456789"
+WITH_HEADERS = 'headers: {X-Gateway: "' + TOKEN + '", X-Team: desk}\nextra_body: {seed: 1}'
+
+
+def test_header_values_are_sealed_and_never_shown(desk: Desk, signed_in: SignIn) -> None:
+    client = signed_in(desk.operator)
+    client.post("/profiles/new/", form(desk, options=WITH_HEADERS))
+    version = ProfileVersion.objects.get(profile__name="Reviewer")
+    assert version.opened_options() == {
+        "headers": {"X-Gateway": TOKEN, "X-Team": "desk"},
+        "extra_body": {"seed": 1},
+    }
+    assert version.headers is not None
+    assert TOKEN.encode() not in bytes(version.headers.sealed)
+    assert TOKEN not in str(ProfileVersion.objects.filter(pk=version.pk).values().get())
+    for who in (desk.viewer, desk.operator):
+        shown = signed_in(who).get(f"/profiles/{version.profile_id}/").content.decode()
+        assert "X-Gateway" in shown
+        assert TOKEN not in shown
+    assert TOKEN not in client.get(f"/profiles/{version.profile_id}/new-version/").content.decode()
+
+
+def test_kept_header_values_go_on_in_the_next_version_for_the_same_address(desk: Desk, signed_in: SignIn) -> None:
+    client = signed_in(desk.operator)
+    client.post("/profiles/new/", form(desk, options=WITH_HEADERS))
+    first = ProfileVersion.objects.get(profile__name="Reviewer")
+    path = f"/profiles/{first.profile_id}/new-version/"
+    begun = page(client.get(path)).one("#id_options").get_text()
+    assert "(kept)" in begun
+    assert client.post(path, form(desk, options=begun, model="bigger")).status_code == 302
+    second = ProfileVersion.objects.get(profile=first.profile, number=2)
+    assert second.opened_options() == first.opened_options()
+    stolen = client.post(path, form(desk, options=begun, base_url="https://mine.example/v1"))
+    assert stolen.status_code == 422
+    assert "type the value of the header X-" in page(stolen).text("ul.errors")
+    unknown = client.post(path, form(desk, options='{"headers": {"X-New": "(kept)"}}'))
+    assert "no header X-New" in page(unknown).text("ul.errors")
+    strange = client.post(path, form(desk, options='{"headers": {"X-New": ["a"]}}'))
+    assert "one object of names and texts" in page(strange).text("ul.errors")
+    assert first.profile.versions.count() == 2
+
+
+def test_the_check_sends_kept_header_values_only_to_their_own_address(desk: Desk, signed_in: SignIn) -> None:
+    client = signed_in(desk.operator)
+    client.post("/profiles/new/", form(desk, options=WITH_HEADERS))
+    first = ProfileVersion.objects.get(profile__name="Reviewer")
+    kept = '{"headers": {"X-Gateway": "(kept)"}}'
+    elsewhere = form(desk, options=kept, base_url="http://127.0.0.1:9/v1", profile_id=str(first.profile_id))
+    answer = page(client.post("/profiles/check/", elsewhere, HTTP_HX_REQUEST="true"))
+    assert "Not asked" in answer.soup.get_text()

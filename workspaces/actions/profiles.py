@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
+from cryptography.fernet import InvalidToken
 from django.db import IntegrityError, transaction
 from django.db.models import Max
 
 from workspaces.domain.text import clean_text
 from workspaces.models import AgentProfile, AuditEntry, ProfileVersion, ProviderKey, User, Workspace
+from workspaces.models.profiles import KEPT
 
 from .clock import database_now
 from .errors import Refused
@@ -16,7 +19,7 @@ from .errors import Refused
 VERSION_FIELDS = frozenset(
     field.name
     for field in ProfileVersion._meta.get_fields()
-    if field.name not in {"id", "profile", "number", "key", "created_by", "created_at", "tasks"}
+    if field.name not in {"id", "profile", "number", "key", "headers", "created_by", "created_at", "tasks"}
 )
 
 
@@ -30,7 +33,8 @@ def create_profile(
     try:
         with transaction.atomic():
             profile = AgentProfile.objects.create(name=name[:80], workspace=workspace, created_by=actor)
-            return _add_version(profile, 1, actor, _seal(api_key, actor), settings)
+            headers = headers_of(settings.get("provider_options", {}), None, same_place=True)
+            return _add_version(profile, 1, actor, _seal(api_key, actor), headers, settings)
     except IntegrityError as error:
         raise Refused(f"There is already a profile named {name}.") from error
 
@@ -47,25 +51,64 @@ def add_version(
         AgentProfile.objects.select_for_update().get(pk=profile.pk)
         newest = profile.versions.order_by("-number").select_related("key").first()
         key = _seal(api_key, actor)
+        same_place = newest is not None and (newest.provider, newest.base_url) == (
+            settings.get("provider", newest.provider),
+            settings.get("base_url", newest.base_url),
+        )
+        headers = headers_of(settings.get("provider_options", {}), newest, same_place=same_place)
         if key is None and keep_key and newest is not None and newest.key is not None:
-            same_place = (newest.provider, newest.base_url) == (
-                settings.get("provider", newest.provider),
-                settings.get("base_url", newest.base_url),
-            )
             if not same_place:
                 raise Refused("The address changed: type the key for the new address, it is not carried over.")
             key = newest.key
         number = (profile.versions.aggregate(Max("number"))["number__max"] or 0) + 1
-        return _add_version(profile, number, actor, key, settings)
+        return _add_version(profile, number, actor, key, headers, settings)
+
+
+def headers_of(options: dict[str, Any], newest: ProfileVersion | None, *, same_place: bool) -> dict[str, str]:
+    """The options' request headers with their values; where KEPT stands for one, it is the newest version's.
+
+    As with a key, only for the address that it was given for. Raises Refused.
+    """
+    given = options.get("headers") or {}
+    if not isinstance(given, dict) or any(isinstance(value, dict | list) for value in given.values()):
+        raise Refused("The headers have to be one object of names and texts: { X-Name: value }.")
+    headers = {str(name): str(value) for name, value in given.items()}
+    kept = [name for name, value in headers.items() if value == KEPT]
+    if not kept:
+        return headers
+    if newest is None or not same_place:
+        raise Refused(f"The address is another: type the value of the header {kept[0]} for it, it is not carried over.")
+    try:
+        known = newest.opened_headers()
+    except InvalidToken:
+        raise Refused(
+            "The stored headers cannot be opened: the site's encryption key has changed. Type their values."
+        ) from None
+    for name in kept:
+        if name not in known:
+            raise Refused(f"The newest version has no header {name}: type its value.")
+        headers[name] = known[name]
+    return headers
 
 
 def _add_version(
-    profile: AgentProfile, number: int, actor: User, key: ProviderKey | None, settings: dict[str, Any]
+    profile: AgentProfile,
+    number: int,
+    actor: User,
+    key: ProviderKey | None,
+    headers: dict[str, str],
+    settings: dict[str, Any],
 ) -> ProfileVersion:
     unknown = set(settings) - VERSION_FIELDS
     if unknown:
         raise TypeError(f"not fields of a profile version: {sorted(unknown)}")
-    version = ProfileVersion.objects.create(profile=profile, number=number, key=key, created_by=actor, **settings)
+    sealed = _seal(json.dumps(headers), actor, hint=False) if headers else None
+    if headers:
+        options = {**settings["provider_options"], "headers": dict.fromkeys(headers, KEPT)}
+        settings = {**settings, "provider_options": options}
+    version = ProfileVersion.objects.create(
+        profile=profile, number=number, key=key, headers=sealed, created_by=actor, **settings
+    )
     AuditEntry.objects.create(
         actor=actor,
         action="profile.version",
@@ -76,6 +119,10 @@ def _add_version(
     return version
 
 
-def _seal(api_key: str, actor: User) -> ProviderKey | None:
-    api_key = api_key.strip()
-    return ProviderKey.objects.create(**ProviderKey.sealed_fields(api_key), created_by=actor) if api_key else None
+def _seal(secret: str, actor: User, *, hint: bool = True) -> ProviderKey | None:
+    """`hint`: its last characters may be shown, to tell keys apart."""
+    secret = secret.strip()
+    if not secret:
+        return None
+    fields = ProviderKey.sealed_fields(secret)
+    return ProviderKey.objects.create(**(fields if hint else fields | {"hint": ""}), created_by=actor)

@@ -77,6 +77,7 @@ def provider_of(version: ProfileVersion) -> Provider:
     """The provider of a profile version, with its key opened. Raises ProviderError when that cannot be."""
     try:
         key = version.key.open() if version.key else ""
+        options = version.opened_options()
     except InvalidToken as error:
         raise ProviderError(
             "the stored key cannot be opened: the site's encryption key has changed. Save a new version with the key",
@@ -87,7 +88,7 @@ def provider_of(version: ProfileVersion) -> Provider:
         base_url=version.base_url,
         api_key=key,
         timeout_s=version.model_timeout_s,
-        options=version.provider_options,
+        options=options,
     )
     try:
         return make_provider(version.provider, config)

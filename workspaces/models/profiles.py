@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from cryptography.fernet import Fernet, MultiFernet
@@ -11,6 +12,8 @@ from django.db.models.functions import Now
 
 from .fields import usd
 from .workspaces import Workspace
+
+KEPT = "(kept)"  # stands for a header's value, which is as secret as a key
 
 
 class AgentProfile(models.Model):
@@ -79,7 +82,8 @@ class ProfileVersion(models.Model):
     system_prompt = models.TextField(blank=True, default="")
     tools = models.JSONField(default=list)  # names of built-in tools
     declared_tools = models.JSONField(default=list)  # see tools/declared.py
-    provider_options = models.JSONField(default=dict)
+    provider_options = models.JSONField(default=dict)  # the values of its `headers` are KEPT apart
+    headers = models.ForeignKey(ProviderKey, models.PROTECT, null=True, blank=True, related_name="+")  # sealed JSON
     temperature = models.FloatField(null=True, blank=True)
     max_output_tokens = models.PositiveIntegerField(default=4096)
     context_window_tokens = models.PositiveIntegerField(default=128_000)
@@ -97,3 +101,11 @@ class ProfileVersion(models.Model):
 
     def __str__(self) -> str:
         return f"{self.profile.name} v{self.number}"
+
+    def opened_headers(self) -> dict[str, str]:
+        """The extra request headers with their values. Raises InvalidToken as ProviderKey.open does."""
+        return json.loads(self.headers.open()) if self.headers else {}
+
+    def opened_options(self) -> dict[str, Any]:
+        """What the provider needs. Never for a page: use `provider_options` there."""
+        return {**self.provider_options, **({"headers": self.opened_headers()} if self.headers else {})}

@@ -10,7 +10,7 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.http import require_http_methods, require_safe
 
 from workspaces.actions.errors import Refused
-from workspaces.actions.profiles import add_version, create_profile
+from workspaces.actions.profiles import add_version, create_profile, headers_of
 from workspaces.domain.roles import Role
 from workspaces.engine.probe import ProbeResult, probe
 from workspaces.models import AgentProfile, ProfileVersion, User
@@ -95,7 +95,7 @@ def new(request: HttpRequest) -> HttpResponse:
                 **form.version_fields(),
             )
         except Refused as refusal:
-            form.add_error("name", str(refusal))
+            form.add_error(_field_of(refusal, "name"), str(refusal))
         else:
             messages.success(request, f"{version} is ready for tasks.")
             return redirect("profile", version.profile_id)
@@ -122,7 +122,7 @@ def new_version(request: HttpRequest, profile_id: int) -> HttpResponse:
                 **form.version_fields(),
             )
         except Refused as refusal:
-            form.add_error("api_key", str(refusal))
+            form.add_error(_field_of(refusal, "api_key"), str(refusal))
         else:
             messages.success(request, f"{version} is ready. Running tasks keep the version that they name.")
             return redirect("profile", profile.pk)
@@ -157,13 +157,14 @@ def _checked(form: VersionForm, newest: ProfileVersion | None) -> ProbeResult:
         if (newest.provider, newest.base_url) != (data["provider"], data["base_url"]):
             return ProbeResult(False, "Not asked.", "The address changed: type the key for the new address.")
         key = newest.key.open()
-    return probe(
-        data["provider"],
-        base_url=data["base_url"],
-        api_key=key,
-        model=data["model"],
-        options=form.provider_options(data),
-    )
+    options = form.provider_options(data)
+    same_place = newest is not None and (newest.provider, newest.base_url) == (data["provider"], data["base_url"])
+    try:
+        headers = headers_of(options, newest, same_place=same_place)
+    except Refused as refusal:
+        return ProbeResult(False, "Not asked.", str(refusal))
+    options |= {"headers": headers} if headers else {}
+    return probe(data["provider"], base_url=data["base_url"], api_key=key, model=data["model"], options=options)
 
 
 def _form_page(
@@ -182,8 +183,12 @@ def _form_page(
     return render(request, "profiles/form.html", context, status=status)
 
 
+def _field_of(refusal: Refused, otherwise: str) -> str:
+    return "options" if "header" in str(refusal) else otherwise
+
+
 def _newest(profile: AgentProfile) -> ProfileVersion:
-    return profile.versions.select_related("key").order_by("-number")[0]
+    return profile.versions.select_related("key", "headers").order_by("-number")[0]
 
 
 def _require_change(request: HttpRequest, profile: AgentProfile) -> None:
