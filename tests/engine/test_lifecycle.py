@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from datetime import timedelta
 from typing import Any
 
@@ -237,6 +238,28 @@ def test_a_claim_to_wake_whose_worker_died_ends_and_is_queued_again(calls: list[
     assert lifecycle.wake(task.workspace_id).awake
     assert ticket.fence is not None
     assert not moves.wake_failed(task.workspace_id, ticket.fence, at_once=1)  # what the dead one writes late
+    assert place(task).state == WorkspaceState.AWAKE
+
+
+def test_a_claim_to_wake_is_no_longer_than_a_lease_and_renewed_while_the_sandbox_starts(
+    monkeypatch: pytest.MonkeyPatch, settings: LazySettings
+) -> None:
+    settings.LEASE_S = 3
+    task = asleep()
+    kind: Any = type(sandbox_for(task.workspace))
+    starts = kind.start
+    left: list[timedelta] = []
+
+    def slowly(sandbox: Any) -> None:
+        for _ in range(9):
+            time.sleep(0.5)
+            left.append(Workspace.objects.annotate(left=F("state_until") - Now()).get(pk=task.workspace_id).left)
+        starts(sandbox)
+
+    monkeypatch.setattr(kind, "start", slowly)
+    assert lifecycle.wake(task.workspace_id).awake
+    assert len(left) == 9
+    assert all(timedelta() < rest <= timedelta(seconds=3) for rest in left)
     assert place(task).state == WorkspaceState.AWAKE
 
 

@@ -165,6 +165,12 @@ def _take_or_queue(place: Workspace, now: datetime, lease_s: float, at_once: int
     return Ticket(fence=place.state_fence + 1)
 
 
+def renew_claim(workspace_id: int, fence: int, *, lease_s: float) -> bool:
+    """Whoever wakes it or puts it to sleep is still at it. False when the claim had ended."""
+    claimed = Workspace.objects.filter(pk=workspace_id, state_fence=fence, state_until__isnull=False)
+    return claimed.update(state_until=Now() + timedelta(seconds=lease_s)) == 1
+
+
 def woke(workspace_id: int, fence: int, *, at_once: int) -> bool:
     """waking → awake. Its holder goes on, and the next in the queue are called. False when the claim had ended."""
     done = _settle(workspace_id, fence, S.WAKING, S.AWAKE)

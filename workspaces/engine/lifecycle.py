@@ -6,12 +6,15 @@ Safe to die at any line: a claim ends with its lease, and each of these may run 
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from django.conf import settings
-from django.db import connection
+from django.db import DatabaseError, InterfaceError, connection
 
 from workspaces.actions import sleep as moves
 from workspaces.domain.states import CallStatus, WorkspaceState
@@ -22,7 +25,6 @@ from workspaces.sandboxes.base import Sandbox, SandboxError, SandboxUnavailable
 
 logger = logging.getLogger(__name__)
 
-CLAIM_S = 120.0  # the engine's own limit on an answer is 60 s
 ASK_AGAIN_S = 0.05
 
 
@@ -37,14 +39,15 @@ class Waking:
 
 def wake(workspace_id: int, *, gone: bool = False) -> Waking:
     """Start the workspace's sandbox, if it may wake now. `gone`: see claim_wake. Raises SandboxError."""
-    ticket = moves.claim_wake(workspace_id, lease_s=CLAIM_S, at_once=settings.WAKES_AT_ONCE, gone=gone)
+    ticket = moves.claim_wake(workspace_id, lease_s=settings.LEASE_S, at_once=settings.WAKES_AT_ONCE, gone=gone)
     if ticket.fence is None:
         return Waking(ticket.awake, ticket.ahead)
     began = time.monotonic()
     try:
         workspace = Workspace.objects.get(pk=workspace_id)
-        nodes.place(workspace)
-        sandbox_for(workspace).start()
+        with _kept(workspace_id, ticket.fence):
+            nodes.place(workspace)
+            sandbox_for(workspace).start()
     except BaseException:
         moves.wake_failed(workspace_id, ticket.fence, at_once=settings.WAKES_AT_ONCE)
         raise
@@ -76,22 +79,46 @@ def sleep(workspace_id: int) -> bool:
     1. claim; 2. snapshot; 3. look once more whether somebody has come: then it stays awake; 4. end the sandbox;
     5. asleep.
     """
-    nap = moves.claim_sleep(workspace_id, lease_s=CLAIM_S, site_timeout_s=settings.IDLE_TIMEOUT_S)
+    nap = moves.claim_sleep(workspace_id, lease_s=settings.LEASE_S, site_timeout_s=settings.IDLE_TIMEOUT_S)
     if nap is None:
         return False
     sandbox = sandbox_for(Workspace.objects.get(pk=workspace_id))
     try:
-        info = sandbox.snapshot()
-        if not moves.confirm_sleep(nap, lease_s=CLAIM_S):
-            moves.keep_snapshot(workspace_id, info)
-            moves.stay_awake(nap)
-            return False
-        sandbox.stop()
+        with _kept(workspace_id, nap.fence):
+            info = sandbox.snapshot()
+            if not moves.confirm_sleep(nap, lease_s=settings.LEASE_S):
+                moves.keep_snapshot(workspace_id, info)
+                moves.stay_awake(nap)
+                return False
+            sandbox.stop()
     except SandboxError as error:
         logger.warning("workspace %s was not put to sleep: %s", workspace_id, error)
         moves.stay_awake(nap)
         return False
     return moves.slept(nap, info)
+
+
+@contextmanager
+def _kept(workspace_id: int, fence: int) -> Iterator[None]:
+    """Meanwhile a thread renews the claim: it may take long, and one whose worker died must not hold up the others."""
+    done = threading.Event()
+
+    def keep() -> None:
+        while not done.wait(settings.LEASE_S / 4):
+            try:
+                moves.renew_claim(workspace_id, fence, lease_s=settings.LEASE_S)
+            except (DatabaseError, InterfaceError) as error:
+                logger.warning("the claim on workspace %s is not renewed: %s", workspace_id, error)
+            finally:
+                connection.close()
+
+    thread = threading.Thread(target=keep, name=f"claim-{workspace_id}", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
 
 
 def sweep(driver: str) -> int:
