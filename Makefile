@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 UV_VERSION := 0.13.9
 
-.PHONY: help up test test-long check lint fmt lock test-model bench-engine pictures sandbox-image
+.PHONY: help up test test-long check lint fmt lock test-model bench-engine bench-sleep bench-idle bench-retention pictures sandbox-image
 
 help:
 	@echo "make up            run everything on this machine (Ctrl-C stops it)"
@@ -16,6 +16,9 @@ help:
 	@echo "make sandbox-image build the sandbox image"
 	@echo "make test-model    the tests that talk to a real local model"
 	@echo "make bench-engine  the engine's own time per step"
+	@echo "make bench-sleep   saving, sleeping, waking, restoring and forking, beside docker commit"
+	@echo "make bench-idle    1,000 sleeping workspaces, and 20 that wake at once"
+	@echo "make bench-retention  what 500 steps on 500 MB keep stored"
 	@echo "make pictures      the pictures in docs/"
 
 up:
@@ -74,6 +77,18 @@ test-model:
 bench-engine:
 	@$(PYTHON) agentdesk/bootstrap.py test
 	@exec $(BIN)/python -m tests.bench.engine
+
+bench-sleep:
+	@$(PYTHON) agentdesk/bootstrap.py test
+	@exec $(BIN)/python -m tests.bench.sleep $(ARGS)
+
+bench-idle:
+	@$(PYTHON) agentdesk/bootstrap.py test
+	@exec $(BIN)/python -m tests.bench.idle $(ARGS)
+
+bench-retention:
+	@$(PYTHON) agentdesk/bootstrap.py test
+	@exec $(BIN)/python -m tests.bench.retention $(ARGS)
 
 pictures:
 	@$(PYTHON) agentdesk/bootstrap.py test

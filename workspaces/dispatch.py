@@ -16,6 +16,7 @@ logger = logging.getLogger(__name__)
 
 ADVANCE = "workspaces.jobs.advance"
 WAKE = "workspaces.jobs.wake_workspace"
+HOUSEKEEPING = "workspaces.jobs.housekeeping"
 SLEEP = "workspaces.jobs.sleep_workspace"
 LOOK = "workspaces.jobs.look_at_nodes"
 COMMAND = "workspaces.jobs.run_command"
@@ -44,6 +45,11 @@ def look_at_nodes() -> None:
 def run_command(command_id: int) -> None:
     """Have some worker run an operator's command."""
     transaction.on_commit(lambda: _send(COMMAND, command_id))
+
+
+def housekeeping() -> None:
+    """Have some worker drop and free what no longer has to be kept, and end sandboxes that nobody knows to run."""
+    transaction.on_commit(lambda: _send(HOUSEKEEPING))
 
 
 def _send(name: str, *ids: int) -> None:

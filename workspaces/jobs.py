@@ -9,7 +9,7 @@ from celery import shared_task
 from celery.signals import worker_shutting_down
 from django.conf import settings
 
-from workspaces.engine import lifecycle, nodes, runner, terminal
+from workspaces.engine import lifecycle, nodes, retention, runner, terminal
 
 
 @shared_task(name="workspaces.jobs.advance")
@@ -35,6 +35,12 @@ def look_at_nodes() -> None:
 @shared_task(name="workspaces.jobs.run_command")
 def run_command(command_id: int) -> None:
     terminal.run(command_id)
+
+
+@shared_task(name="workspaces.jobs.housekeeping")
+def housekeeping() -> None:
+    retention.run()
+    lifecycle.sweep_all()
 
 
 @worker_shutting_down.connect

@@ -128,6 +128,35 @@ def test_a_subvolume_made_inside_a_disk_does_not_keep_it_from_being_deleted(btrf
     os.system(f"btrfs -q subvolume create {disk}/files/own && btrfs -q subvolume create {disk}/files/own/inner")
     btrfs.delete("a")
     assert not disk.exists()
+    assert btrfs.tidy() >= 1
+    assert list((btrfs.mount / "gone").iterdir()) == []
+
+
+def test_the_room_of_what_was_dropped_is_given_back_and_the_limit_holds_afterwards(btrfs: BtrfsStore) -> None:
+    files = btrfs.open("a", 64 * 1024**2) / "files"
+    for number in range(40):
+        (files / f"{number}").write_bytes(os.urandom(1024**2))
+    refs = [btrfs.save("a", quiet).ref for _ in range(3)]
+    btrfs.put_back("a", refs[0], 64 * 1024**2)
+    for ref in refs[1:]:
+        btrfs.drop(ref)
+        with pytest.raises(SnapshotMissing):
+            btrfs.read(ref, "1")
+    assert btrfs.tidy() >= 3
+    assert btrfs.tidy() == 0
+    assert len(list((btrfs.mount / "snapshots").glob("*/*"))) == 1
+    assert len(btrfs.read(refs[0], "1")) == 1024**2
+    assert 40 * 1024**2 <= (btrfs.used_bytes("a") or 0) < 50 * 1024**2
+    with pytest.raises(OSError, match="quota exceeded"):
+        fill(btrfs.path("a") / "files" / "more", 60)
+
+
+def fill(path: Path, megabytes: int) -> None:
+    with path.open("wb") as file:
+        for _ in range(megabytes):
+            file.write(os.urandom(1024**2))
+            file.flush()
+            os.fsync(file.fileno())
 
 
 def test_the_sparse_file_takes_only_what_is_stored(btrfs: BtrfsStore) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from django.db.models.functions import Now
 
 from tests.harness import work
 from tests.web.pages import page, words
@@ -14,7 +15,7 @@ from workspaces.actions.escalations import answer_escalation
 from workspaces.actions.rollbacks import roll_back
 from workspaces.domain.escalations import Decision
 from workspaces.engine.boxes import sandbox_for
-from workspaces.models import Checkpoint, Task
+from workspaces.models import Checkpoint, Snapshot, Task
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -129,3 +130,24 @@ def test_another_checkpoint_can_be_picked_in_the_dialog(desk: Desk, signed_in: A
     assert seen.one("#rollback-reason")["value"] == "so far"
     assert len(seen.all("#rollback-to option")) == Checkpoint.objects.filter(task=task).count()
     assert client.get(f"/tasks/{task.pk}/rollback/?to=x", **HX).status_code == 404
+
+
+def test_a_checkpoint_whose_files_are_no_longer_kept_is_told_and_not_offered(desk: Desk, signed_in: Any) -> None:
+    task = finished_task(desk)
+    gone = checkpoint_after(task, 1)
+    Snapshot.objects.filter(pk=gone.snapshot_id).update(dropped_at=Now())
+    client = signed_in(desk.operator)
+    listed = page(client.get(f"/tasks/{task.pk}/panels/checkpoints/", **HX))
+    rows = [words(row) for row in listed.all(".checkpoint-table tbody tr")]
+    kept = Checkpoint.objects.filter(task=task).exclude(snapshot=gone.snapshot_id)
+    assert sum("no longer kept" in row for row in rows) == len(rows) - kept.count() > 0
+    assert sum("back…" in row for row in rows) == kept.count()
+    for deed in ("rollback", "fork"):
+        refused = client.get(address(gone, deed), **HX)
+        assert refused.status_code == 409
+        assert "no longer kept" in refused.content.decode()
+        assert client.post(address(gone, deed), {"reason": "back"}, **HX).status_code == 409
+    choices = page(client.get(address(kept.order_by("-seq")[0]), **HX)).all("#rollback-to option")
+    assert str(gone.seq) not in {option["value"] for option in choices}
+    files = page(client.get(f"/tasks/{task.pk}/panels/files/", **HX)).all("#files-at option")
+    assert str(gone.seq) not in {option["value"] for option in files}

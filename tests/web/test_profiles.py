@@ -33,6 +33,8 @@ def form(desk: Desk, **changes: Any) -> dict[str, Any]:
         "max_steps": 50,
         "model_timeout_s": 60,
         "approval_expires_s": 3600,
+        "keep_last": 20,
+        "keep_every": 5,
         "input_usd_per_mtok": "0.25",
     }
     return fields | changes
@@ -48,6 +50,7 @@ def test_an_operator_makes_a_profile_and_its_key_is_never_shown(desk: Desk, sign
     version = made(desk, signed_in)
     assert version.key is not None
     assert version.key.open() == KEY
+    assert (version.keep_last, version.keep_every) == (20, 5)
     assert (version.number, version.max_steps, str(version.input_usd_per_mtok)) == (1, 50, "0.250000000")
     client = signed_in(desk.operator)
     for path in ("/profiles/", f"/profiles/{version.profile_id}/", f"/profiles/{version.profile_id}/new-version/"):
@@ -91,6 +94,7 @@ def test_only_staff_make_profiles_for_the_site(desk: Desk, signed_in: SignIn) ->
         ("base_url", "http://[::1", "not an address"),
         ("model", "", "Name the model"),
         ("max_steps", "0", "greater than or equal to 1"),
+        ("keep_last", "0", "greater than or equal to 1"),
         ("declared_tools", "[{", "neither JSON nor YAML at line"),
         ("declared_tools", "name: x", "a list of tools"),
         ("declared_tools", "- {name: x, description: d, effect: huge, command: c}", "effect"),

@@ -162,7 +162,7 @@ def _saved_by_others(task: Task) -> _Saved:
         checkpoint = latest_checkpoint(other)
         if checkpoint is not None:
             return _Saved(checkpoint.snapshot, None, [], f"What was written after the last step of task {other.pk}.")
-    newest = Snapshot.objects.filter(workspace_id=task.workspace_id).order_by("-created_at").first()
+    newest = Snapshot.objects.filter(workspace_id=task.workspace_id, dropped_at=None).order_by("-created_at").first()
     return _Saved(
         newest, None, [], "Nothing: nothing was ever saved here." if newest is None else "What came after it."
     )

@@ -28,6 +28,7 @@ from .clock import database_now
 from .errors import Refused
 from .escalations import open_escalation
 from .pen import Pen, writing
+from .retention import offered_snapshot
 from .tasks import abandon_unfinished_calls, order_pause, void_lease, withdraw_open
 from .words import MESSAGE_CHARS, taken
 from .workspaces import create_workspace, hold_workspace
@@ -51,6 +52,7 @@ def roll_back(checkpoint_id: int, *, reason: str, actor: User) -> Task:
             raise Refused(f"Task {task.pk} is {task.status}. Pause it first, then roll back.")
         if task.lease_until is not None and task.lease_until > pen.now:
             raise Refused("A worker still holds the task; try again in a moment.")
+        offered_snapshot(checkpoint.snapshot_id)
         if _stands_at(pen, checkpoint):
             raise Refused("The task stands at this checkpoint already: somebody has just taken it back there.")
         if not hold_workspace(task):
@@ -144,6 +146,9 @@ def fork(checkpoint_id: int, *, reason: str, actor: User, instruction: str = "",
     origin = checkpoint.task
     now = database_now()
     with transaction.atomic():
+        # its task first, as in a rollback: the order of locks
+        Task.objects.select_for_update(no_key=True, of=("self",)).get(pk=origin.pk)
+        offered_snapshot(checkpoint.snapshot_id)
         number = Task.objects.filter(forked_from=origin).count() + 1
         workspace = create_workspace(
             name=clip(f"{origin.workspace.name} · fork {origin.pk}.{number}", 80),

@@ -34,7 +34,8 @@ MOST_IDLE_S = 30 * 86_400
 _TURNSTILE = 7_411_903  # the advisory lock under which it is decided who may wake
 
 _UNUSED = f"""
-    NOT EXISTS (SELECT 1 FROM workspaces_task AS task
+    place.command_id IS NULL
+AND NOT EXISTS (SELECT 1 FROM workspaces_task AS task
                  WHERE task.workspace_id = place.id
                    AND (task.status IN ('{TaskStatus.QUEUED}', '{TaskStatus.RUNNING}', '{TaskStatus.PAUSING}')
                         OR (task.status = '{TaskStatus.PAUSED}' AND task.disk_restore_id IS NOT NULL)

@@ -24,7 +24,7 @@ def verify_disks(task_id: int | None = None) -> Verified:
 
 
 def _offered(task_id: int | None) -> dict[str, Offers]:
-    checkpoints = Checkpoint.objects.order_by("pk")
+    checkpoints = Checkpoint.objects.filter(snapshot__dropped_at=None).order_by("pk")
     restores = Task.objects.exclude(disk_restore=None)
     if task_id is not None:
         checkpoints, restores = checkpoints.filter(task_id=task_id), restores.filter(pk=task_id)

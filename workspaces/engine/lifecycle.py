@@ -129,6 +129,12 @@ def sweep(driver: str) -> int:
     return len(found)
 
 
+def sweep_all() -> int:
+    """`sweep`, for the drivers that there are workspaces of."""
+    names = Workspace.objects.order_by("driver").values_list("driver", flat=True).distinct()
+    return sum(sweep(name) for name in names)
+
+
 def _running(driver: str) -> list[str]:
     """Keys of the sandboxes that run on any node. One that does not answer is told, and holds up no other."""
     keys: list[str] = []

@@ -10,6 +10,8 @@ from django.conf import settings
 from django.db import models
 from django.db.models.functions import Now
 
+from workspaces.domain.retention import EVERY, LAST
+
 from .fields import usd
 from .workspaces import Workspace
 
@@ -89,6 +91,8 @@ class ProfileVersion(models.Model):
     context_window_tokens = models.PositiveIntegerField(default=128_000)
     max_steps = models.PositiveIntegerField(default=100)
     model_timeout_s = models.PositiveIntegerField(default=120)
+    keep_last = models.PositiveIntegerField(default=LAST)  # checkpoints that stay restorable: domain/retention.py
+    keep_every = models.PositiveIntegerField(default=EVERY)
     approval_expires_s = models.PositiveIntegerField(default=24 * 3600)
     input_usd_per_mtok = usd(null=True, blank=True)  # overrides the price list
     output_usd_per_mtok = usd(null=True, blank=True)

@@ -56,6 +56,8 @@ class Task(models.Model):
         Snapshot, models.PROTECT, null=True, blank=True, related_name="+"
     )  # what the disk must be put back to before anything else
 
+    retained_at = models.DateTimeField(null=True, blank=True)  # when its old checkpoints were last gone through
+
     latch = models.ForeignKey(
         "Latch", models.PROTECT, null=True, blank=True, related_name="held_tasks"
     )  # the order that pauses it

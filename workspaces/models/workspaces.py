@@ -118,9 +118,23 @@ class Snapshot(models.Model):
     files = models.BigIntegerField()
     duration_s = models.FloatField()
     created_at = models.DateTimeField(db_default=Now(), editable=False)
+    dropped_at = models.DateTimeField(null=True, blank=True)  # from then on nothing may be restored from it
+    freed_at = models.DateTimeField(null=True, blank=True)  # its bytes are gone
 
     class Meta:
-        indexes = [models.Index(fields=["workspace", "-created_at"], name="snapshot_newest")]
+        constraints = [
+            models.CheckConstraint(
+                condition=Q(freed_at__isnull=True) | Q(dropped_at__isnull=False), name="snapshot_dropped_before_freed"
+            )
+        ]
+        indexes = [
+            models.Index(fields=["workspace", "-created_at"], name="snapshot_newest"),
+            models.Index(
+                fields=["dropped_at"],
+                condition=Q(dropped_at__isnull=False, freed_at__isnull=True),
+                name="snapshot_to_free",
+            ),
+        ]
 
     def __str__(self) -> str:
         return self.ref

@@ -38,6 +38,11 @@ def checkpoints_of(task: Task) -> QuerySet[Checkpoint]:
     return Checkpoint.objects.filter(task=task).select_related("branch", "snapshot").order_by("-seq")
 
 
+def offered(task: Task) -> QuerySet[Checkpoint]:
+    """Of `checkpoints_of`, those that can be gone back to: their files are still kept."""
+    return checkpoints_of(task).filter(snapshot__dropped_at=None)
+
+
 def rollback_preview(checkpoint: Checkpoint) -> RollbackPreview:
     """What would be undone, and which effects would not."""
     task = checkpoint.task

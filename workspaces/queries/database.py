@@ -14,7 +14,7 @@ from django.db import InterfaceError, OperationalError, connection
 AWAY_CLASSES = ("08", "53")
 AWAY_STATES = ("57P01", "57P02", "57P03", "57P05", "25006")  # stops, crashed, starts, cut off; a standby for now
 
-COLLECTOR_LOCK = 7_411_904  # the advisory lock of whoever drops snapshots (exclusive) or needs them all (shared)
+COLLECTOR_LOCK = 7_411_905  # the advisory lock of whoever drops snapshots (exclusive) or needs them all (shared)
 
 
 @contextmanager
@@ -27,6 +27,20 @@ def collector_held_off() -> Iterator[None]:
     finally:
         with connection.cursor() as cursor:
             cursor.execute("SELECT pg_advisory_unlock_shared(%s)", [COLLECTOR_LOCK])
+
+
+@contextmanager
+def collecting() -> Iterator[bool]:
+    """Leave to drop snapshots from the stores; False while a backup copies them, or another worker collects."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_try_advisory_lock(%s)", [COLLECTOR_LOCK])
+        mine = bool(cursor.fetchone()[0])
+    try:
+        yield mine
+    finally:
+        if mine:
+            with connection.cursor() as cursor:
+                cursor.execute("SELECT pg_advisory_unlock(%s)", [COLLECTOR_LOCK])
 
 
 def database_now() -> datetime:

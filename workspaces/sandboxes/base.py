@@ -225,6 +225,9 @@ class SnapshotStore(Protocol):
     def drop(self, ref: str) -> None:
         """Forget a snapshot; what others share stays. Does nothing when it is not there."""
 
+    def tidy(self) -> int:
+        """Give back the room of what was dropped and deleted. May take long; call it now and then."""
+
 
 class SandboxDriver(Protocol):
     """Makes sandboxes. One a process, thread-safe."""

@@ -10,6 +10,7 @@ import yaml
 from django import forms
 from django.db.models import QuerySet
 
+from workspaces.domain.retention import EVERY, LAST
 from workspaces.domain.text import clean_json, clean_text, too_deep
 from workspaces.engine.probe import probe, scenarios
 from workspaces.models import ProfileVersion, User, Workspace
@@ -32,6 +33,8 @@ COPIED = (
     "max_steps",
     "model_timeout_s",
     "approval_expires_s",
+    "keep_last",
+    "keep_every",
     "input_usd_per_mtok",
     "output_usd_per_mtok",
     "local_allowed",
@@ -100,6 +103,8 @@ class VersionForm(forms.Form):
     max_steps = forms.IntegerField(min_value=1, max_value=10_000, initial=100)
     model_timeout_s = forms.IntegerField(min_value=1, max_value=3600, initial=120)
     approval_expires_s = forms.IntegerField(min_value=60, max_value=30 * 86_400, initial=86_400)
+    keep_last = forms.IntegerField(min_value=1, max_value=10_000, initial=LAST)
+    keep_every = forms.IntegerField(min_value=0, max_value=10_000, initial=EVERY)
     input_usd_per_mtok = forms.DecimalField(required=False, **PRICE)
     output_usd_per_mtok = forms.DecimalField(required=False, **PRICE)
     local_allowed = forms.BooleanField(required=False)

@@ -66,4 +66,4 @@ def _of_task(task: Task) -> Wanted:
 
 
 def _newest(workspace: Workspace) -> Snapshot | None:
-    return Snapshot.objects.filter(workspace=workspace).order_by("-pk").first()
+    return Snapshot.objects.filter(workspace=workspace, dropped_at=None).order_by("-pk").first()

@@ -82,7 +82,9 @@ def _opened(folder: Path) -> Manifest | None:
 
 def _lines() -> Lines:
     found: Lines = defaultdict(lambda: defaultdict(list))
-    rows = Snapshot.objects.order_by("pk").values_list("workspace__driver", "workspace_id", "ref")
+    rows = (
+        Snapshot.objects.filter(dropped_at=None).order_by("pk").values_list("workspace__driver", "workspace_id", "ref")
+    )
     for driver, workspace, ref in rows:
         found[driver][workspace].append(ref)
     return found

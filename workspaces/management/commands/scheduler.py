@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import signal
 import threading
+import time
 from typing import Any
 
 from django.conf import settings
@@ -13,9 +14,11 @@ from django.db import DatabaseError, InterfaceError, connection
 from redis.exceptions import RedisError
 
 from agentdesk.health import beat
-from workspaces.actions import schedule, signin, sleep, terminal
+from workspaces.actions import retention, schedule, signin, sleep, terminal
 
 logger = logging.getLogger(__name__)
+
+TIDY_EVERY_S = 60.0
 
 
 class Command(BaseCommand):
@@ -33,8 +36,12 @@ class Command(BaseCommand):
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGTERM, signal.SIGINT):
                 signal.signal(number, lambda *_: stop.set())
+        tidied_at = -TIDY_EVERY_S
         while True:
             try:
+                if time.monotonic() - tidied_at >= TIDY_EVERY_S:
+                    tidied_at = time.monotonic()
+                    retention.call_housekeeping()
                 schedule.end_waits()
                 schedule.expire_due()
                 schedule.redispatch_due(after_s=again_after)

@@ -16,7 +16,7 @@ from workspaces.domain.roles import Role
 from workspaces.engine.boxes import driver_for
 from workspaces.models import Checkpoint, Task
 from workspaces.queries.access import may_operate
-from workspaces.queries.checkpoints import LISTED, RollbackPreview, checkpoints_of, rollback_preview
+from workspaces.queries.checkpoints import LISTED, RollbackPreview, offered, rollback_preview
 from workspaces.sandboxes.base import FileChange, SandboxError
 
 from ..access import require_role, signed_in, task_or_404, user_of
@@ -37,6 +37,15 @@ def _checkpoint(request: HttpRequest, task_id: int, seq: int) -> Checkpoint:
     return checkpoint
 
 
+def _no_longer_kept(request: HttpRequest, checkpoint: Checkpoint) -> HttpResponse | None:
+    """What is said instead of a dialog when the files of the checkpoint were dropped."""
+    if checkpoint.snapshot.dropped_at is None:
+        return None
+    earlier = offered(checkpoint.task).filter(seq__lt=checkpoint.seq).first()
+    nearest = f" The nearest one before it is #{earlier.seq}." if earlier else ""
+    return problem(request, 409, f"The files of #{checkpoint.seq} are no longer kept, as the profile says.{nearest}")
+
+
 @signed_in
 @require_safe
 def choose(request: HttpRequest, task_id: int) -> HttpResponse:
@@ -51,6 +60,8 @@ def choose(request: HttpRequest, task_id: int) -> HttpResponse:
 @signed_in
 def rollback(request: HttpRequest, task_id: int, seq: int) -> HttpResponse:
     checkpoint = _checkpoint(request, task_id, seq)
+    if gone := _no_longer_kept(request, checkpoint):
+        return gone
     typed = {"reason": request.POST.get("reason") or request.GET.get("reason", "")}
     if request.method == "POST":
         try:
@@ -73,7 +84,7 @@ def _rollback_dialog(
     preview = rollback_preview(checkpoint)
     changes, trouble = _files_undone(preview)
     context = {"preview": preview, "changes": changes, "trouble": trouble, "files_named": FILES_NAMED}
-    context["saved"] = list(checkpoints_of(checkpoint.task)[:LISTED])
+    context["saved"] = list(offered(checkpoint.task)[:LISTED])
     return _dialog(request, "checkpoints/_rollback.html", checkpoint, context | typed, refused)
 
 
@@ -92,6 +103,8 @@ def _files_undone(preview: RollbackPreview) -> tuple[list[FileChange], str]:
 @signed_in
 def fork(request: HttpRequest, task_id: int, seq: int) -> HttpResponse:
     checkpoint = _checkpoint(request, task_id, seq)
+    if gone := _no_longer_kept(request, checkpoint):
+        return gone
     typed: dict[str, Any] = {
         "reason": request.POST.get("reason", ""),
         "instruction": request.POST.get("instruction", ""),

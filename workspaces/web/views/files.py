@@ -19,7 +19,7 @@ from workspaces.domain.diffs import unified_diff
 from workspaces.domain.text import binary_note, clean_text, decode_output
 from workspaces.engine.boxes import driver_for, sandbox_for
 from workspaces.models import Checkpoint, Task
-from workspaces.queries.checkpoints import LISTED, checkpoints_of
+from workspaces.queries.checkpoints import LISTED, offered
 from workspaces.sandboxes.base import (
     Entry,
     FileChange,
@@ -38,6 +38,9 @@ SHOWN_BYTES = 512 * 1024
 DOWNLOADED_BYTES = 50 * 1024 * 1024
 ENTRIES = 1_000
 FILE_DIFF_LINES = 2_000
+NO_LONGER_KEPT = (
+    "The files of this checkpoint are no longer kept: of the older ones only some stay, as the profile says."
+)
 NOT_THERE = (NotAFile, PathRefused, SnapshotMissing)
 
 
@@ -69,6 +72,8 @@ def tree_context(task: Task, at: str | None, path: str | None) -> dict[str, Any]
         else:
             snapshots = driver_for(task.workspace).snapshots
             entries = snapshots.list(checkpoint.snapshot.ref, folder, limit=ENTRIES + 1)
+    except SnapshotMissing:
+        trouble = NO_LONGER_KEPT
     except NOT_THERE as error:
         trouble = f"This folder is not there: {error}"
     except SandboxError as error:
@@ -81,7 +86,7 @@ def tree_context(task: Task, at: str | None, path: str | None) -> dict[str, Any]
         "entries": [{"entry": entry, "name": PurePosixPath(entry.path).name} for entry in folders_first],
         "more_entries": len(entries) > ENTRIES,
         "trouble": trouble,
-        "saved": list(checkpoints_of(task)[:LISTED]),
+        "saved": list(offered(task)[:LISTED]),
     }
 
 
@@ -149,11 +154,11 @@ def _two(request: HttpRequest, task: Task) -> tuple[Checkpoint, Checkpoint]:
     before = _checkpoint_at(task, request.GET.get("before"))
     after = _checkpoint_at(task, request.GET.get("after"))
     if before is None or after is None:
-        newest = list(checkpoints_of(task)[:2])
+        newest = list(offered(task)[:2])
         if not newest:
             raise Http404
         after = after or newest[0]
-        earlier = checkpoints_of(task).filter(seq__lt=after.seq).first()
+        earlier = offered(task).filter(seq__lt=after.seq).first()
         before = before or earlier or after
     return before, after
 
@@ -168,7 +173,7 @@ def diff(request: HttpRequest, task_id: int) -> HttpResponse:
         "task": task,
         "before": before,
         "after": after,
-        "saved": list(checkpoints_of(task)[: 4 * LISTED]),
+        "saved": list(offered(task)[: 4 * LISTED]),
         "changes": [],
     }
     try:
