@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import hashlib
+import ipaddress
 import os
 import re
 import secrets
@@ -65,6 +66,17 @@ def one_of(name: str, allowed: tuple[str, ...]) -> str:
     if value not in allowed:
         raise SettingError(f"{name} is {value!r}; expected one of {', '.join(allowed)}")
     return value
+
+
+def networks(name: str) -> list[str]:
+    """Networks or addresses, separated by commas, as 10.1.0.0/16."""
+    found = []
+    for word in words(name):
+        try:
+            found.append(str(ipaddress.ip_network(word)))
+        except ValueError:
+            raise SettingError(f"{name} holds {word!r}; expected a network such as 10.1.0.0/16") from None
+    return found
 
 
 def nodes(name: str) -> dict[str, str]:

@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import Any
 
 from agentdesk import connections, environment
-from agentdesk.environment import flag, nodes, number, one_of, text, words
+from agentdesk.environment import flag, networks, nodes, number, one_of, text, words
 
 REPO = environment.REPO
 AGENTDESK_HOME = environment.home()
@@ -236,6 +236,8 @@ SANDBOX_IMAGE = text("AGENTDESK_SANDBOX_IMAGE")  # empty: built from compose/san
 SANDBOX_STORE = one_of("AGENTDESK_SANDBOX_STORE", ("auto", "btrfs", "content"))
 SANDBOX_ROOT = AGENTDESK_HOME / "sandboxes"
 SANDBOX_RUNTIME = one_of("AGENTDESK_SANDBOX_RUNTIME", ("runc", "runsc", "kata"))  # the least that a workspace has
+SANDBOX_NETWORK = one_of("AGENTDESK_SANDBOX_NETWORK", ("allowlist", "none", "open"))  # the most that a workspace has
+SANDBOX_REACHABLE = networks("AGENTDESK_SANDBOX_REACHABLE")  # private networks that an allow-list may lead to
 NODES = nodes("AGENTDESK_NODES")  # Docker engines: name → address; the first is where a workspace without a node is
 NODES_TLS = text("AGENTDESK_NODES_TLS")  # a folder a node: NAME/ca.pem, cert.pem, key.pem
 NODE_LOST_S = number("AGENTDESK_NODE_LOST_S", 60, least=5)

@@ -101,7 +101,7 @@ def move_workspace(task_id: int, fence: int, *, names: Collection[str], runtime:
             return None
         key = fresh_key()
         Leftover.objects.create(node=workspace.node, workspace=workspace, sandbox_key=workspace.sandbox_key)
-        Workspace.objects.filter(pk=workspace.pk).update(node=chosen, sandbox_key=key)
+        Workspace.objects.filter(pk=workspace.pk).update(node=chosen, sandbox_key=key, network_read=0)
         saved = _saved(pen, workspace)
         stopped(workspace.pk)
         if saved.snapshot is not None and pen.task.disk_restore_id is None:

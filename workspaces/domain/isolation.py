@@ -78,13 +78,15 @@ def allow_entries(text: str) -> list[str]:
 
 
 def _entry(line: str) -> tuple[str, Sequence[int]]:
+    if "/" in line:
+        raise BadEntry(f"{line[:80]} is no host: write example.com, without http:// or a path.")
     host, colon, port = line.lower().rstrip(".").rpartition(":")
     if not colon:
         host, port = port, ""
     name = host.removeprefix("*.")
     if port and not (port.isascii() and port.isdigit() and 0 < int(port) < 65536):
         raise BadEntry(f"{line[:80]} names no port between 1 and 65535.")
-    if "/" in host or not name or len(name) > 253 or not all(_LABEL.match(label) for label in name.split(".")):
+    if not name or len(name) > 253 or not all(_LABEL.match(label) for label in name.split(".")):
         raise BadEntry(f"{line[:80]} is no host: write example.com, example.com:8443 or *.example.com.")
     if host.startswith("*.") and (_is_address(name) or "." not in name):
         raise BadEntry(f"{line[:80]} allows too much: name at least a domain, as in *.example.com.")

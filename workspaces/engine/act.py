@@ -13,6 +13,7 @@ from workspaces.actions.streams import OutputStream
 from workspaces.domain.effects import Effect
 from workspaces.domain.results import ResultClass
 from workspaces.domain.states import CallStatus, EscalationKind, EscalationStatus, Verdict
+from workspaces.engine.connections import record_connections
 from workspaces.engine.disk import Disk, call_key
 from workspaces.engine.gate import ask_when_silent
 from workspaces.engine.notebook import Notebook
@@ -73,6 +74,7 @@ class Actor:
     def _settle(self, calls: list[ToolCall]) -> None:
         """The checkpoint; then the task ends, waits, or the next step follows."""
         run = self.run
+        record_connections(run, self.disk, step=self.step.number)
         snapshot, fresh = self.disk.saved()
         finish = next((call for call in calls if call.control == "finish"), None)
         checkpoints.settle_step(
@@ -180,6 +182,7 @@ class Actor:
             self._outcome_unknown(call)
             return
         self._store(call, result)
+        record_connections(self.run, self.disk, step=self.step.number)
 
     def _store(self, call: ToolCall, result: ToolResult) -> None:
         if result.control == "ask_operator":

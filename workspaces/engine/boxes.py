@@ -8,10 +8,17 @@ from typing import Any
 
 from django.conf import settings
 
-from workspaces.domain.isolation import runtime_of
+from workspaces.domain.isolation import network_of, runtime_of
 from workspaces.models import Workspace
 from workspaces.sandboxes import make_driver
-from workspaces.sandboxes.base import Sandbox, SandboxDriver, SandboxLimits, SandboxSpec, SandboxUnavailable
+from workspaces.sandboxes.base import (
+    NetworkPolicy,
+    Sandbox,
+    SandboxDriver,
+    SandboxLimits,
+    SandboxSpec,
+    SandboxUnavailable,
+)
 from workspaces.sandboxes.engines import Engine
 
 _drivers: dict[tuple[str, str], SandboxDriver] = {}
@@ -79,6 +86,11 @@ def sandbox_for(workspace: Workspace) -> Sandbox:
                 disk_bytes=workspace.disk_bytes,
             ),
             runtime=runtime_of(workspace.runtime, settings.SANDBOX_RUNTIME).value,
+            network=NetworkPolicy(
+                mode=network_of(workspace.network, settings.SANDBOX_NETWORK).value,
+                allow=tuple(workspace.network_allow),
+                reachable=tuple(settings.SANDBOX_REACHABLE),
+            ),
         )
     )
 

@@ -20,6 +20,7 @@ from workspaces.actions import sleep as moves
 from workspaces.domain.states import CallStatus, WorkspaceState
 from workspaces.engine import nodes
 from workspaces.engine.boxes import drivers_named, sandbox_for
+from workspaces.engine.connections import record_last_connections
 from workspaces.models import ToolCall, Workspace
 from workspaces.sandboxes.base import Sandbox, SandboxError, SandboxUnavailable
 
@@ -82,7 +83,8 @@ def sleep(workspace_id: int) -> bool:
     nap = moves.claim_sleep(workspace_id, lease_s=settings.LEASE_S, site_timeout_s=settings.IDLE_TIMEOUT_S)
     if nap is None:
         return False
-    sandbox = sandbox_for(Workspace.objects.get(pk=workspace_id))
+    workspace = Workspace.objects.get(pk=workspace_id)
+    sandbox = sandbox_for(workspace)
     try:
         with _kept(workspace_id, nap.fence):
             info = sandbox.snapshot()
@@ -91,6 +93,7 @@ def sleep(workspace_id: int) -> bool:
                 moves.stay_awake(nap)
                 return False
             sandbox.stop()
+        record_last_connections(workspace)
     except SandboxError as error:
         logger.warning("workspace %s was not put to sleep: %s", workspace_id, error)
         moves.stay_awake(nap)

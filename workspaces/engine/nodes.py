@@ -87,7 +87,7 @@ def _move(run: Run, why: str) -> None:
     move = moves.move_workspace(run.task.pk, run.fence, names=list(settings.NODES), runtime=runtime, why=why)
     if move is None:
         return  # the wait goes on as for any engine that does not answer
-    workspace.node, workspace.sandbox_key = move.node, move.sandbox_key
+    workspace.node, workspace.sandbox_key, workspace.network_read = move.node, move.sandbox_key, 0
     run.task.refresh_from_db(fields=["disk_restore", "last_seq", "last_hash", "last_event_at"])
 
 

@@ -59,12 +59,34 @@ class SandboxLimits:
 
 
 @dataclass(frozen=True, slots=True)
+class NetworkPolicy:
+    """`allow`: "host:port" or "*.domain:port". `reachable`: private networks that may be reached all the same."""
+
+    mode: Literal["none", "allowlist", "open"] = "none"
+    allow: tuple[str, ...] = ()
+    reachable: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """One attempt to leave a sandbox through the proxy. `at`: seconds since the epoch; `why`: of a refusal."""
+
+    at: float
+    host: str
+    port: int
+    allowed: bool
+    address: str = ""
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class SandboxSpec:
     """What a driver needs to know to open a workspace's sandbox. `key` names it for ever: [a-z0-9-], <= 40."""
 
     key: str
     limits: SandboxLimits = field(default_factory=SandboxLimits)
     runtime: str = "runc"
+    network: NetworkPolicy = NetworkPolicy()
     image: str = ""  # empty: the driver's default
 
 
@@ -128,6 +150,9 @@ class SandboxUsage:
 
 
 State = Literal["absent", "running", "frozen", "stopped"]
+
+
+Connections = list[Connection]  # a class with a method `list` cannot name the type in itself
 
 
 class Sandbox(Protocol):
@@ -205,6 +230,12 @@ class Sandbox(Protocol):
         """
 
     def usage(self) -> SandboxUsage: ...
+
+    def connections(self, after: int) -> tuple[Connections, int]:
+        """Attempts to leave by the allow-list since the position `after` (0: all that is kept), and the new position.
+
+        Says by `after` that everything before it is kept elsewhere and may be forgotten. Works without an engine.
+        """
 
 
 class SnapshotStore(Protocol):

@@ -20,8 +20,9 @@ import docker.errors
 import docker.types
 
 from workspaces.domain.isolation import engine_runtime
-from workspaces.sandboxes import processes
+from workspaces.sandboxes import processes, way_out
 from workspaces.sandboxes.base import (
+    Connections,
     SandboxError,
     SandboxGone,
     SandboxSpec,
@@ -36,6 +37,7 @@ from workspaces.sandboxes.execution import Folders, Liveness
 from workspaces.sandboxes.image import default_tag
 from workspaces.sandboxes.snapshots.base import DiskStore
 from workspaces.sandboxes.snapshots.choose import choose_store
+from workspaces.sandboxes.way_out import WayOut
 
 SANDBOX_UID = 10001
 WORKSPACE, HOME, CONTROL = "/workspace", "/home/agent", "/run/agentdesk"
@@ -101,9 +103,7 @@ class DockerDriver:
             try:
                 self.client.images.get(self.image)
             except docker.errors.ImageNotFound:
-                raise SandboxUnavailable(
-                    f"the sandbox image {self.image} is missing", hint="build it: make sandbox-image"
-                ) from None
+                raise _no_image(self.image) from None
 
     def runtime(self, wanted: str) -> str:
         """The engine's name for a runtime. Raises SandboxError, with what it has, when it has no such one."""
@@ -129,9 +129,12 @@ class DockerDriver:
         """Two installations on one engine may use the same keys."""
         return hashlib.sha256(os.fsencode(self.root)).hexdigest()[:8]
 
+    def site_network(self) -> str:
+        return way_out.site_network(self.client, f"agentdesk-out-{self.site}", self.root / "network.lock")
+
     def awake(self) -> list[str]:
         with engine_errors():
-            found = self.client.api.containers(filters={"label": f"{SITE_LABEL}={self.site}"})
+            found = self.client.api.containers(filters={"label": [f"{SITE_LABEL}={self.site}", LABEL]})
         return sorted(container["Labels"][LABEL] for container in found)
 
     def close(self) -> None:
@@ -139,11 +142,18 @@ class DockerDriver:
         self.engine.close()
 
 
+def _no_image(image: str) -> SandboxUnavailable:
+    return SandboxUnavailable(f"the sandbox image {image} is missing", hint="build it: make sandbox-image")
+
+
 class DockerSandbox(DiskSandbox):
     def __init__(self, spec: SandboxSpec, driver: DockerDriver) -> None:
         super().__init__(spec, driver.root, driver.store, driver.owner)
         self._driver = driver
         self.container_name = f"agentdesk-{spec.key}-{driver.site}"
+        self._image = spec.image or driver.image
+        labels = {way_out.EGRESS_LABEL: spec.key, SITE_LABEL: driver.site}
+        self._way_out = WayOut(self._own / "egress", self.container_name, labels, bool(driver.owner))
 
     @property
     def _api(self) -> Any:
@@ -192,26 +202,36 @@ class DockerSandbox(DiskSandbox):
         def bind(source: Path, target: str, read_only: bool = False) -> Any:
             return docker.types.Mount(target, str(source), type="bind", read_only=read_only)
 
+        network = self._spec.network
+        environment, out = _ENVIRONMENT, "none"
+        if network.mode != "none":
+            with engine_errors():
+                out = self._driver.site_network()
         mounts = [
             bind(disk / "files", WORKSPACE),
             bind(disk / "home", HOME),
             bind(folders.requests, folders.inside_requests, read_only=True),
             bind(folders.claims, folders.inside_claims),
         ]
+        if network.mode == "allowlist":
+            self._way_out.open(self._driver.client, self._image, out, network)
+            environment, out = _ENVIRONMENT | way_out.ENVIRONMENT, "none"
+            mounts += self._way_out.mounts()
+            pids += 2
         with engine_errors():
             try:
                 self._driver.client.containers.create(
-                    self._spec.image or self._driver.image,
+                    self._image,
                     ["sleep", "infinity"],
                     entrypoint=[],
                     name=self.container_name,
                     hostname="sandbox",
                     labels={LABEL: self._spec.key, SITE_LABEL: self._driver.site},
                     user=self._driver.user,
-                    environment=_ENVIRONMENT,
+                    environment=environment,
                     working_dir=WORKSPACE,
                     mounts=mounts,
-                    network_mode="none",
+                    network_mode=out,
                     cap_drop=["ALL"],
                     security_opt=["no-new-privileges:true"],
                     read_only=True,
@@ -229,15 +249,18 @@ class DockerSandbox(DiskSandbox):
                 )
                 self._api.start(self.container_name)
             except docker.errors.ImageNotFound:
-                raise SandboxUnavailable(
-                    f"the sandbox image {self._spec.image or self._driver.image} is missing",
-                    hint="build it: make sandbox-image",
-                ) from None
+                raise _no_image(self._image) from None
+        if network.mode == "allowlist":
+            self._way_out.open_gate(self._api, self.container_name)
 
     def _stop(self) -> None:
         self._remove()
 
+    def connections(self, after: int) -> tuple[Connections, int]:
+        return self._way_out.connections(after)
+
     def _remove(self) -> None:
+        self._way_out.close(self._api)
         labels = self._inspect().get("Config", {}).get("Labels")
         if labels is None:
             return

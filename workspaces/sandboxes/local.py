@@ -17,6 +17,7 @@ from pathlib import Path
 
 from workspaces.sandboxes import processes
 from workspaces.sandboxes.base import (
+    Connections,
     SandboxSpec,
     SandboxUnavailable,
     SandboxUsage,
@@ -77,6 +78,9 @@ class LocalSandbox(DiskSandbox):
         if self._running.exists():
             return "frozen" if self._halted.exists() else "running"
         return "stopped" if self._store.exists(self._spec.key) else "absent"
+
+    def connections(self, after: int) -> tuple[Connections, int]:
+        return [], after  # there is no proxy: a command reaches whatever the user does
 
     def usage(self) -> SandboxUsage:
         memory = 0

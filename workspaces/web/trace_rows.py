@@ -61,6 +61,7 @@ _LOOKS: dict[str, tuple[str, str, str, str]] = {
     K.MESSAGE_ADDED.value: ("message", "message", "blue", "trace/_text.html"),
     K.NOTE_WRITTEN.value: ("note", "file", "grey", "trace/_note.html"),
     K.CHECKPOINT_SAVED.value: ("checkpoint", "flag", "grey", "trace/_checkpoint.html"),
+    K.NETWORK_CONNECTION.value: ("connection out", "globe", "grey", PLAIN),
     K.WORKSPACE_MOVED.value: ("workspace moved to another node", "bolt", "amber", PLAIN),
     K.WORKSPACE_WOKE.value: ("workspace woke", "sun", "grey", PLAIN),
     K.WORKSPACE_SLEPT.value: ("workspace fell asleep", "moon", "grey", PLAIN),
@@ -140,6 +141,8 @@ def row_of(event: Event, line: CurrentLine) -> Row:
             tone = _VERDICT_TONES.get(str(data.get("verdict")), "grey")
         case K.MODEL_REPLIED.value if data.get("finish_reason") in ("length", "content_filter"):
             tone = "amber"
+        case K.NETWORK_CONNECTION.value if not data.get("allowed"):
+            words, tone = "connection refused", "amber"
         case K.MESSAGE_ADDED.value:
             words = f"message from the {data.get('role') or 'operator'}"
     if data.get("cost_usd") is not None:

@@ -6,7 +6,7 @@ from django.contrib.auth import views as auth_views
 from django.urls import include, path
 
 from .sign_in import SignIn
-from .views import escalations, fleet, latches, new_task, profiles, sleep, terminal, workspaces
+from .views import escalations, fleet, isolation, latches, new_task, nodes, profiles, sleep, terminal, workspaces
 
 urlpatterns = [
     path("", fleet.show, name="fleet"),
@@ -33,5 +33,7 @@ urlpatterns = [
     path("workspaces/<int:workspace_id>/terminal/", terminal.show, name="terminal"),
     path("workspaces/<int:workspace_id>/terminal/<int:command_id>/stop/", terminal.stop, name="terminal-stop"),
     path("workspaces/<int:workspace_id>/terminal/<int:command_id>/output/", terminal.output, name="terminal-output"),
+    path("workspaces/<int:workspace_id>/isolation/", isolation.set_isolation, name="workspace-isolation"),
+    path("nodes/", nodes.index, name="nodes"),
     path("workspaces/<int:workspace_id>/members/", workspaces.set_member, name="workspace-member"),
 ]

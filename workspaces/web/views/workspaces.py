@@ -18,6 +18,7 @@ from workspaces.models import User, Workspace
 from workspaces.queries.workspaces import workspace_rows, workspace_view
 from workspaces.web.access import require_role, signed_in, user_of, workspace_or_404
 from workspaces.web.errors import done, steering
+from workspaces.web.views.isolation import isolation_context
 from workspaces.web.views.sleep import state_context
 
 
@@ -32,7 +33,7 @@ def index(request: HttpRequest) -> HttpResponse:
 def show(request: HttpRequest, workspace_id: int) -> HttpResponse:
     workspace = workspace_or_404(request, workspace_id)
     view = workspace_view(user_of(request), workspace)
-    context = {"view": view, "roles": list(Role), **state_context(workspace)}
+    context = {"view": view, "roles": list(Role), **state_context(workspace), **isolation_context(workspace)}
     return render(request, "workspaces/show.html", context)
 
 
