@@ -20,7 +20,7 @@ from workspaces.engine.notebook import Notebook
 from workspaces.engine.patience import patiently
 from workspaces.engine.run import Ended, Run
 from workspaces.models import Escalation, Snapshot, Step, ToolCall
-from workspaces.sandboxes.base import ExecInterrupted, SandboxGone
+from workspaces.sandboxes.base import DiskFull, ExecInterrupted, SandboxGone
 from workspaces.tools.base import Tool, ToolContext, ToolResult
 
 logger = logging.getLogger(__name__)
@@ -181,6 +181,8 @@ class Actor:
         except SandboxGone:
             self._outcome_unknown(call)
             return
+        except DiskFull as full:  # the model can delete what it no longer needs
+            result = ToolResult(f"{full}. {full.hint}".strip(), ResultClass.ERROR)
         self._store(call, result)
         record_connections(self.run, self.disk, step=self.step.number)
 

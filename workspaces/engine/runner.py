@@ -7,6 +7,7 @@ or ended, and says so in the trace.
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import socket
@@ -36,6 +37,7 @@ from workspaces.sandboxes.base import SandboxError, SandboxUnavailable
 logger = logging.getLogger(__name__)
 
 WORKER = f"{socket.gethostname()}:{os.getpid()}"
+NO_ROOM = "There is no room left where disks and snapshots lie ({error}). Make room in {root}, then go on."
 WORKSPACE_RECHECK_S = 600.0  # whoever frees it wakes the next one; this is for what nobody foresaw
 SANDBOX_WAITS = 5  # 5, 10, 20, 40, 80 s
 
@@ -118,7 +120,10 @@ def _hold(claim: leases.Claim) -> bool:
             if is_away(error):
                 raise
             logger.exception("task %s", task_id)
-            _ask(claim, EscalationKind.INTERNAL, f"agentdesk failed: {type(error).__name__}: {error}")
+            if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+                _ask(claim, EscalationKind.SANDBOX, NO_ROOM.format(root=settings.SANDBOX_ROOT, error=error))
+            else:
+                _ask(claim, EscalationKind.INTERNAL, f"agentdesk failed: {type(error).__name__}: {error}")
     due = leases.release(task_id, claim.fence)
     if due and handed_over:
         leases.call(task_id)

@@ -34,6 +34,10 @@ class SandboxGone(SandboxError):
     """The sandbox (or the command asked for) no longer exists; its outcome is not known."""
 
 
+class DiskFull(SandboxError):
+    """No room: on the workspace's disk, by its limit, or where all disks and snapshots lie. Nothing is half written."""
+
+
 class PathRefused(SandboxError):
     """A path that leaves the workspace, by `..`, by an absolute path or through a link."""
 

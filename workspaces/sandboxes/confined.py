@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
-from workspaces.sandboxes.base import Entry, FileTooLarge, NotAFile, PathRefused, SandboxError
+from workspaces.sandboxes.base import DiskFull, Entry, FileTooLarge, NotAFile, PathRefused
 
 Entries = list[Entry]  # a class with a method `list` cannot name the type in itself
 Names = list[str]
@@ -59,7 +59,7 @@ class Confined:
         return data
 
     def write(self, path: str, data: bytes, *, executable: bool = False) -> None:
-        """A whole file, or nothing. Raises PathRefused, NotAFile, SandboxError (the disk is full)."""
+        """A whole file, or nothing. Raises PathRefused, NotAFile, DiskFull."""
         with self._target(path, make=True) as (parent, name), _os_errors(path):
             if name is None:
                 raise NotAFile(f"{path or '.'} is a folder")
@@ -248,7 +248,9 @@ def _os_errors(path: str) -> Iterator[None]:
         raise NotAFile(f"{path} may not be opened") from None
     except OSError as error:
         if error.errno in _FULL:
-            raise SandboxError("the workspace's disk is full", hint="delete files or raise the limit") from None
+            raise DiskFull(
+                "there is no room left on the workspace's disk", hint="delete files or raise the limit"
+            ) from None
         if error.errno == errno.ENAMETOOLONG:
             raise PathRefused(f"{path[:80]}… is too long a path") from None
         raise NotAFile(f"{path}: {os.strerror(error.errno or 0)}") from None

@@ -37,6 +37,8 @@ _LIVENESS_S = 1.0
 _CLAIM_S = 30.0  # from the launch to the runner's claim: an engine under load is slow, a broken image is silent
 _END_S = 2.0  # from the exit to the end marks: the drains only have to be scheduled
 _DIED = b"\n[the command was killed with its runner: by itself, or for want of memory or processes]\n"
+_FULL = b"\n[No space left on the device that the workspace lies on: the command was ended]\n"
+_LEAST_ROOM_BYTES = 1024 * 1024
 _KEPT_BYTES = 256 * 1024 * 1024  # output of finished commands kept for a second caller
 
 Liveness = Literal["runs", "ended", "gone"]
@@ -342,7 +344,7 @@ class _Wait:
         trimmed = (self.request / "trimmed").exists()
         out, err = (stream.finish(self.sink) for stream in self.streams)
         if self.runner_died:
-            err += _DIED
+            err += _DIED if shutil.disk_usage(self.claims).free > _LEAST_ROOM_BYTES else _FULL
         started = self._launched_at(claim)
         try:
             ended = os.stat("exit", dir_fd=claim, follow_symlinks=False).st_mtime

@@ -9,6 +9,7 @@ come back as separate files, sockets and devices are left out.
 from __future__ import annotations
 
 import base64
+import errno
 import os
 import secrets
 import shutil
@@ -88,6 +89,8 @@ class ContentStore:
             try:
                 root = saving.folder(os.fsencode(self.path(key)), b"")
             except (OSError, RecursionError) as error:
+                if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+                    raise  # told by the store of objects
                 raise SandboxError(f"the disk cannot be saved: {error}") from None
             session.count([root], 1)
             saving.remember()

@@ -8,16 +8,19 @@ dropping gives the room back. An object lives as long as something counts on it.
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import os
 import secrets
+import shutil
 import sqlite3
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from workspaces.sandboxes.base import SnapshotMissing
+from workspaces.sandboxes.base import DiskFull, SnapshotMissing
 
+_LEAST_ROOM_BYTES = 1024 * 1024
 _INLINE_BYTES = 128 * 1024  # above, a file of its own: SQLite is slower than the file system from about there
 FOLDER, CHUNK = b"folder\x00", b"chunk\x00"
 _PLAIN, _DEFLATED = b"\x00", b"\x01"
@@ -53,8 +56,19 @@ class Objects:
         try:
             db.execute("PRAGMA synchronous=FULL")
             yield db
+        except (OSError, sqlite3.OperationalError) as error:
+            if not self._is_full(error):
+                raise
+            hint = f"Make room in {self.root.parent}, then go on. Nothing is lost."
+            raise DiskFull("there is no room left where snapshots lie.", hint=hint) from error
         finally:
             db.close()
+
+    def _is_full(self, error: Exception) -> bool:
+        """SQLite says "disk I/O error" as well when it has no room for its own files."""
+        if isinstance(error, OSError):
+            return error.errno in (errno.ENOSPC, errno.EDQUOT)
+        return error.args[:1] == ("database or disk is full",) or shutil.disk_usage(self.root).free < _LEAST_ROOM_BYTES
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[Session]:
@@ -64,7 +78,8 @@ class Objects:
             try:
                 yield Session(db, self.root)
             except BaseException:
-                db.execute("ROLLBACK")
+                with contextlib.suppress(sqlite3.OperationalError):  # SQLite has rolled back by itself
+                    db.execute("ROLLBACK")
                 raise
             db.execute("COMMIT")
 
