@@ -48,6 +48,30 @@ def test_a_task_is_started_with_a_zip_that_the_agent_then_reads(
     assert "straight from the archive" in page.locator("#task-result").inner_text()
 
 
+def test_a_refused_member_and_a_refused_hold_keep_what_was_typed(
+    product: Product, desk: Any, person: Callable[..., Person]
+) -> None:
+    owner = person(desk.owner["id"])
+    owner.allow("409", because="the name is nobody's, and the hold stands already")
+    page = owner.open(f"/workspaces/{desk.workspace['id']}/")
+    page.locator("#new-member").fill("nobody-at-all")
+    page.locator("#add-member button").click()
+    page.locator("#notice .notice-error", has_text="Nobody here signs in").wait_for()
+    assert page.locator("#new-member").input_value() == "nobody-at-all"
+
+    late = person(desk.owner["id"])
+    late.allow("409", because="the hold stands already")
+    late.open(f"/workspaces/{desk.workspace['id']}/").locator("[data-open='#hold-workspace']").click()
+    late.page.locator("#hold-workspace [name=reason]").fill("the second one")
+    page.locator("[data-open='#hold-workspace']").click()
+    page.locator("#hold-workspace [name=reason]").fill("the first one")
+    page.locator("#hold-workspace [type=submit]").click()
+    page.locator(".hold", has_text="the first one").wait_for()
+    late.page.locator("#hold-workspace [type=submit]").click()
+    late.page.locator("#hold-workspace .notice-error", has_text="stands already").wait_for()
+    assert late.page.locator("#hold-workspace [name=reason]").input_value() == "the second one"
+
+
 def test_a_refused_form_keeps_what_was_typed(product: Product, desk: Any, person: Callable[..., Person]) -> None:
     version = product.do("profile", owner=desk.owner["id"], scenario=READS)
     olive = person(desk.operator["id"])

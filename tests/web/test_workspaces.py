@@ -82,6 +82,18 @@ def test_the_owner_keeps_the_role_and_names_have_to_exist(desk: Desk, signed_in:
     assert owner.get(f"/workspaces/{desk.workspace.pk}/members/").status_code == 405
 
 
+def test_a_refused_name_leaves_the_page_and_a_taken_one_loads_it_anew(desk: Desk, signed_in: SignIn) -> None:
+    owner, path = signed_in(desk.owner), f"/workspaces/{desk.workspace.pk}/"
+    htmx = {"HX-Request": "true"}
+    refused = owner.post(path + "members/", {"user": "nobody-at-all", "role": "viewer"}, headers=htmx)
+    assert (refused.status_code, refused["HX-Retarget"]) == (409, "#notice")
+    taken = owner.post(path + "members/", {"user": desk.outsider.username, "role": "viewer"}, headers=htmx)
+    assert taken["HX-Redirect"] == path
+    assert "is viewer now" in page(owner.get(path)).text("#notice")
+    for form in page(owner.get(path)).all("main form[method=post]"):
+        assert form["hx-post"] == form["action"], "a plain form would lose what was typed"
+
+
 @pytest.mark.parametrize("name", ["a\x00b", "\x00", "x" * 100_000])
 def test_a_name_that_no_user_can_have_is_refused(desk: Desk, signed_in: SignIn, name: str) -> None:
     path = f"/workspaces/{desk.workspace.pk}/members/"

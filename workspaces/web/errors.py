@@ -46,10 +46,19 @@ def problem(request: HttpRequest, status: int, text: str) -> HttpResponse:
     )
 
 
-def done(request: HttpRequest, text: str, *, back: str) -> HttpResponse:
-    """It worked: a notice for htmx (the page itself is updated by its socket), else back to `back` with it."""
-    if is_htmx(request):
+def done(request: HttpRequest, text: str, *, back: str, reload: bool = False) -> HttpResponse:
+    """It worked: a notice for htmx (the page itself is updated by its socket), else back to `back` with it.
+
+    `reload`: the page has no socket that would update it, so htmx goes to `back` too. (Its form is sent by htmx for
+    the sake of a refusal, which leaves the page and what was typed as they are.)
+    """
+    if is_htmx(request) and not reload:
         return notice(request, text, level="success", status=200)
+    if is_htmx(request):
+        messages.success(request, text)
+        response = HttpResponse(status=204)
+        response["HX-Redirect"] = back
+        return response
     messages.success(request, text)
     return redirect(back)
 

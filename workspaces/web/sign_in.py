@@ -16,9 +16,14 @@ from workspaces.queries.database import database_now
 
 
 class SignInForm(AuthenticationForm):
-    """`wait_until`: no try is taken before; None when this one was."""
+    """`wait_until`: no try is taken before; None when this one was. `wait_s`: whole seconds until then."""
 
     wait_until: Any = None
+    wait_s = 0
+
+    @property
+    def wait_words(self) -> str:
+        return f"{self.wait_s} s" if self.wait_s < 120 else f"{math.ceil(self.wait_s / 60)} min"
 
     def clean(self) -> dict[str, Any]:
         name = clean_text(self.cleaned_data.get("username") or "")
@@ -27,6 +32,7 @@ class SignInForm(AuthenticationForm):
             return super().clean()
         self.wait_until = try_to_sign_in(name, address)
         if self.wait_until is not None:
+            self.wait_s = max(1, math.ceil((self.wait_until - database_now()).total_seconds()))
             raise ValidationError("Too many tries. Wait before the next one.", code="throttled")
         cleaned = super().clean()
         signed_in(name, address)
@@ -41,6 +47,5 @@ class SignIn(LoginView):
         response = super().form_invalid(form)
         if form.wait_until is not None:
             response.status_code = 429
-            left_s = (form.wait_until - database_now()).total_seconds()
-            response["Retry-After"] = str(max(1, math.ceil(left_s)))
+            response["Retry-After"] = str(form.wait_s)
         return response

@@ -34,7 +34,7 @@ def place(request: HttpRequest) -> HttpResponse:
         workspace=workspace,
     )
     what = workspace.name if workspace else "The whole fleet"
-    return done(request, f"{what} is on hold: {latch.reason}", back=back_of(request))
+    return done(request, f"{what} is on hold: {latch.reason}", back=back_of(request), reload=True)
 
 
 @steering
@@ -50,7 +50,7 @@ def release(request: HttpRequest, latch_id: int) -> HttpResponse:
     else:
         require_staff(request)
     release_latch(latch_id, reason=reason_of(request), actor=user_of(request))
-    return done(request, "The hold is released; its tasks are queued again.", back=back_of(request))
+    return done(request, "The hold is released; its tasks are queued again.", back=back_of(request), reload=True)
 
 
 def reason_of(request: HttpRequest) -> str:

@@ -46,7 +46,7 @@ def wake(request: HttpRequest, workspace_id: int) -> HttpResponse:
     require_role(request, workspace, Role.OPERATOR)
     found = wake_by_hand(workspace, actor=user_of(request))
     told = "It is awake." if found is WorkspaceState.AWAKE else "It is to wake."
-    return done(request, told, back=reverse("workspace", args=[workspace.pk]))
+    return done(request, told, back=reverse("workspace", args=[workspace.pk]), reload=True)
 
 
 @steering
@@ -58,4 +58,4 @@ def idle_timeout(request: HttpRequest, workspace_id: int) -> HttpResponse:
     if text and not (text.isascii() and text.isdigit() and len(text) < 9):
         raise Refused("Give a whole number of minutes, 0 for never, or nothing for the site's own.")
     set_idle_timeout(workspace, int(text) * 60 if text else None, actor=user_of(request))
-    return done(request, "Changed.", back=reverse("workspace", args=[workspace.pk]))
+    return done(request, "Changed.", back=reverse("workspace", args=[workspace.pk]), reload=True)

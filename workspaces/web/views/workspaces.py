@@ -73,7 +73,8 @@ def set_member(request: HttpRequest, workspace_id: int) -> HttpResponse:
     set_member_role(workspace, user=member, role=role, actor=user_of(request))
     told = f"{member} is {role.value} now." if role else f"{member} is no longer a member."
     left = role is None and member == request.user and not member.is_staff
-    return done(request, told, back=reverse("workspaces") if left else reverse("workspace", args=[workspace.pk]))
+    back = reverse("workspaces") if left else reverse("workspace", args=[workspace.pk])
+    return done(request, told, back=back, reload=True)
 
 
 def _drivers() -> list[tuple[str, str]]:
