@@ -86,13 +86,20 @@ def connect(address: str = "", tls: Path | None = None, *, timeout_s: float = TI
     with engine_errors():
         if not address:
             return docker.from_env(**options)
-        client = docker.DockerClient(base_url=address, tls=_tls(tls), **options)
-        try:
-            client.ping()
-        except BaseException:
-            client.close()
-            raise
+        client = docker.DockerClient.__new__(docker.DockerClient)  # which is no more than its `api`
+        client.api = _Direct(base_url=address, tls=_tls(tls), version="auto", **options)
         return client
+
+
+class _Direct(docker.APIClient):
+    """Takes neither a proxy nor other authorities from the environment: those are for the world outside."""
+
+    @property
+    def trust_env(self) -> bool:
+        return False
+
+    @trust_env.setter
+    def trust_env(self, value: bool) -> None: ...
 
 
 def _tls(folder: Path | None) -> docker.tls.TLSConfig | bool:
