@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 from collections.abc import Callable
@@ -47,10 +48,16 @@ def picture(folder: Path) -> dict[str, Any]:
             state = path.lstat()
             what: Any = None
             if stat.S_ISREG(state.st_mode):
-                what = (hash(path.read_bytes()), state.st_mtime_ns)
+                attributes = {name: os.getxattr(path, name) for name in os.listxattr(path)}
+                what = (hash(path.read_bytes()), state.st_mtime_ns, state.st_nlink, attributes)
             elif stat.S_ISLNK(state.st_mode):
                 what = os.readlink(path)
-            found[os.fspath(path.relative_to(folder))] = (stat.filemode(state.st_mode), state.st_uid, what)
+            found[os.fspath(path.relative_to(folder))] = (
+                stat.filemode(state.st_mode),
+                state.st_uid,
+                state.st_gid,
+                what,
+            )
     return found
 
 
@@ -60,13 +67,22 @@ def disk_of(driver: Any, sandbox: Any) -> Path:
 
 def test_everything_comes_back_after_the_shell_has_raged(driver: Any, sandbox: Any, shell: Any) -> None:
     assert shell(MESS).exit_code == 0
+    files = disk_of(driver, sandbox) / "files"
+    if os.geteuid() == 0:  # as root in the container would leave them
+        (files / "foreign").mkdir()
+        (files / "foreign" / "file").write_text("of somebody else")
+        for path in (files / "foreign", files / "foreign" / "file"):
+            os.chown(path, 12345, 54321)
+    with contextlib.suppress(OSError):  # a file system without them
+        os.setxattr(files / "script", "user.note", b"kept")
     before = picture(disk_of(driver, sandbox))
     assert len(before) > 40
     info = sandbox.snapshot()
     assert info.files > 30
     assert info.total_bytes > 60_000_000
     shell(
-        "chmod -R u+rwx . ; rm -rf nested/.git empty closed link pipe; echo bad >script; chmod 644 setuid; mkdir link;"
+        "chmod -R u+rwx . 2>/dev/null; rm -f hard1; echo other >hard2; rm -rf nested/.git empty closed link pipe;"
+        "echo bad >script; chmod 644 setuid; mkdir link;"
         "echo x >>hard1; rm $HOME/.profile; echo new >new; touch old; cd nested && git init -q . && echo x >file"
     )
     assert picture(disk_of(driver, sandbox)) != before
@@ -75,6 +91,34 @@ def test_everything_comes_back_after_the_shell_has_raged(driver: Any, sandbox: A
     assert sandbox.state() == "running"
     result = shell("git -C nested status --porcelain && git -C nested log --oneline | wc -l; cat ~/.profile")
     assert result.stdout.split() == [b"1", b"mine"]
+
+
+def test_names_of_one_file_stay_one_file(driver: Any, sandbox: Any, shell: Any) -> None:
+    shell("mkdir -p d/e; echo one >d/e/first; ln d/e/first second; ln second d/third; sleep 0.2")
+    ref = sandbox.snapshot().ref
+    shell("rm -r d second")
+    sandbox.restore(ref)
+    shell("echo two >d/third")
+    assert shell("cat d/e/first second d/third").stdout == b"two\n" * 3
+    assert driver.snapshots.read(ref, "second") == b"one\n"
+    again = sandbox.snapshot().ref
+    assert {change.path for change in driver.snapshots.changes(ref, again)} == {"d/e/first", "d/third", "second"}
+
+
+def test_a_huge_file_of_holes_costs_only_what_is_in_it(driver: Any, sandbox: Any, shell: Any) -> None:
+    shell("truncate -s 40G huge; printf begin | dd of=huge conv=notrunc 2>/dev/null; sleep 0.2")
+    shell("printf middle | dd of=huge bs=1M seek=20001 conv=notrunc 2>/dev/null; sleep 0.2")
+    info = sandbox.snapshot()
+    assert info.added_bytes < 5_000_000
+    shell("rm huge")
+    sandbox.restore(info.ref)
+    path = disk_of(driver, sandbox) / "files" / "huge"
+    assert path.stat().st_size == 40 * 1024**3
+    assert path.stat().st_blocks * 512 < 20_000_000
+    with path.open("rb") as file:
+        assert file.read(6) == b"begin\0"
+        file.seek(20001 * 1024**2)
+        assert file.read(7) == b"middle\0"
 
 
 def test_a_restored_disk_can_be_saved_and_restored_again(driver: Any, sandbox: Any, shell: Any) -> None:

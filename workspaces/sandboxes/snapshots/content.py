@@ -2,8 +2,8 @@
 
 A folder's object lists its entries; a file's entry lists its chunks; a snapshot is the id of the top folder. So
 a folder in which nothing changed is the same object and costs no byte, and a file that did not change costs one
-`stat` (its size, times and inode are remembered with its chunks). Extended attributes are not kept, hard links
-come back as separate files, sockets and devices are left out.
+`stat` (its size, times and inode are remembered with its chunks). Holes cost nothing; owners are kept where this runs
+as root, extended attributes where the file system has them. Sockets and devices are left out.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class ContentStore:
         started = time.monotonic()
         ref = secrets.token_hex(16)
         with self.objects.writing() as session, quiet():
-            saving = Saving(session, key)
+            saving = Saving(session, key, self.owner)
             try:
                 root = saving.folder(os.fsencode(self.path(key)), b"")
             except (OSError, RecursionError) as error:
@@ -103,7 +103,7 @@ class ContentStore:
         try:
             with self.objects.reading() as session:
                 fresh.mkdir()
-                Restoring(session, self.owner).folder(self._root(session, ref), os.fsencode(fresh))
+                Restoring(session, self.owner, os.fsencode(fresh)).folder(self._root(session, ref), os.fsencode(fresh))
         except BaseException:
             _remove(fresh)
             raise

@@ -39,6 +39,10 @@ CREATE TABLE IF NOT EXISTS seen (
 """
 
 
+def object_id(kind: bytes, data: bytes) -> bytes:
+    return hashlib.sha256(kind + data).digest()
+
+
 class Objects:
     """One connection a use: SQLite's are not for several threads, and opening one takes a millisecond."""
 
@@ -108,7 +112,7 @@ class Session:
 
         The id covers the kind, or a file that holds the text of a folder's object could pass for one.
         """
-        digest = hashlib.sha256(kind + data).digest()
+        digest = object_id(kind, data)
         if self.has(digest):
             return digest, False
         packed = zlib.compress(data, 1)
@@ -133,7 +137,7 @@ class Session:
             data = zlib.decompress(stored[1:]) if stored[:1] == _DEFLATED else stored[1:]
         except (OSError, zlib.error):
             raise SnapshotMissing("a part of the snapshot cannot be read") from None
-        if hashlib.sha256(kind + data).digest() != digest:
+        if object_id(kind, data) != digest:
             raise SnapshotMissing("a part of the snapshot is damaged")
         return data
 

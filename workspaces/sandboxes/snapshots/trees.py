@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import errno
 import json
 import os
 import stat
@@ -12,24 +13,32 @@ from collections.abc import Iterator
 from typing import Any
 
 from workspaces.sandboxes.snapshots.base import Owner
-from workspaces.sandboxes.snapshots.objects import CHUNK, FOLDER, Session
+from workspaces.sandboxes.snapshots.objects import CHUNK, FOLDER, Session, object_id
 
 CHUNK_BYTES = 4 * 1024 * 1024
 _RACY_NS = 100_000_000  # changed so shortly before that a later change could bear the same time: not remembered
 _DIGEST = 32
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
-# an entry of a folder's object: [name, kind, mode, mtime_ns, size, content]; names and link targets are text
-# with surrogate escapes, content is base64 of the chunks' ids (file), the folder's id, or the target (link)
+# an entry of a folder's object: [name, kind, mode, mtime_ns, size, content] and, where there is more to it, a
+# dictionary; names and link targets are text with surrogate escapes, content is base64 of the chunks' ids (file), the
+# folder's id, or the target (link). In the dictionary: "owner" [uid, gid] when it is not the sandbox's user, "twin" the
+# path of the first name of the same file (hard link), "attributes" {name: base64}
 Row = list[Any]
+
+_ZEROS = bytes(CHUNK_BYTES)
+_ZERO_ID = object_id(CHUNK, _ZEROS)
 
 
 class Saving:
     """One walk over a disk."""
 
-    def __init__(self, session: Session, disk: str) -> None:
+    def __init__(self, session: Session, disk: str, owner: Owner) -> None:
         self.session = session
         self.disk = disk
+        self.owner = owner or (os.geteuid(), os.getegid())
+        self.twins: dict[tuple[int, int], bytes] = {}
+        self.has_zeros = False
         self.total = self.files = 0
         self.now = time.time_ns()
         rows = session.db.execute("SELECT path, size, mtime, ctime, inode, chunks FROM seen WHERE disk = ?", (disk,))
@@ -73,8 +82,24 @@ class Saving:
                 self.files += 1
             else:
                 continue
-            rows.append(row)
+            more = self._more(entry.path, path_inside, state)
+            rows.append([*row, more] if more else row)
+            if cached and cached[-1][0] is row:
+                cached[-1] = (rows[-1], *cached[-1][1:])
         return self._put(rows, cached)
+
+    def _more(self, path: bytes, inside: bytes, state: os.stat_result) -> dict[str, Any]:
+        more: dict[str, Any] = {}
+        if (state.st_uid, state.st_gid) != self.owner:
+            more["owner"] = [state.st_uid, state.st_gid]
+        if state.st_nlink > 1 and stat.S_ISREG(state.st_mode):
+            first = self.twins.setdefault((state.st_dev, state.st_ino), inside)
+            if first != inside:
+                more["twin"] = os.fsdecode(first)
+        attributes = _attributes(path)
+        if attributes:
+            more["attributes"] = attributes
+        return more
 
     def remember(self) -> None:
         db = self.session.db
@@ -106,7 +131,14 @@ class Saving:
         chunks = b""
         size = 0
         with _readable(path), os.fdopen(os.open(path, _FILE), "rb", buffering=0) as file:
-            while chunk := _filled(file, CHUNK_BYTES):
+            while True:
+                for _ in range(_holes(file, size)):
+                    chunks += self._zeros()
+                    size += CHUNK_BYTES
+                file.seek(size)
+                chunk = _filled(file, CHUNK_BYTES)
+                if not chunk:
+                    break
                 digest, _ = self.session.add(CHUNK, chunk)
                 chunks += digest
                 size += len(chunk)
@@ -114,15 +146,27 @@ class Saving:
             self.fresh.append((self.disk, inside, *_stamp(state), chunks))
         return size, _text(chunks)
 
+    def _zeros(self) -> bytes:
+        if not self.has_zeros:
+            self.session.add(CHUNK, _ZEROS)
+            self.has_zeros = True
+        return _ZERO_ID
+
 
 class Restoring:
-    def __init__(self, session: Session, owner: Owner) -> None:
+    """`root`: the folder that becomes the disk."""
+
+    def __init__(self, session: Session, owner: Owner, root: bytes) -> None:
         self.session = session
         self.owner = owner
+        self.root = root
 
     def folder(self, digest: bytes, path: bytes) -> None:
         for row in rows_of(self.session, digest):
             target = path + b"/" + os.fsencode(row[0])
+            more = row[6] if len(row) > 6 else {}
+            if "twin" in more and self._linked(more["twin"], target):
+                continue
             if row[1] == "folder":
                 os.mkdir(target, 0o700)
                 self.folder(base64.b64decode(row[5]), target)
@@ -132,22 +176,57 @@ class Restoring:
                 os.mkfifo(target)
             else:
                 self._file(row, target)
-            if self.owner:
-                os.chown(target, *self.owner, follow_symlinks=False)
+            owner = (more.get("owner") if os.geteuid() == 0 else None) or self.owner
+            if owner:
+                os.chown(target, *owner, follow_symlinks=False)
+            for name, value in more.get("attributes", {}).items():
+                with contextlib.suppress(OSError):  # not every file system takes every one
+                    os.setxattr(target, os.fsencode(name), base64.b64decode(value), follow_symlinks=False)
             if row[1] != "link":
                 os.chmod(target, row[2])  # after chown, which clears setuid
             if row[1] != "folder":
                 os.utime(target, ns=(row[3], row[3]), follow_symlinks=False)
 
+    def _linked(self, twin: str, target: bytes) -> bool:
+        """One more name for a file that is there already; where that cannot be, it becomes a file of its own."""
+        try:
+            os.link(self.root + os.fsencode(twin), target, follow_symlinks=False)
+        except OSError:
+            return False
+        return True
+
     def _file(self, row: Row, target: bytes) -> None:
         with open(target, "xb", buffering=0) as file:
             for digest in chunks_of(row):
+                if digest == _ZERO_ID:
+                    file.seek(CHUNK_BYTES, os.SEEK_CUR)
+                    continue
                 data = self.session.get(CHUNK, digest)
                 if data.count(0) == len(data):
                     file.seek(len(data), os.SEEK_CUR)  # a hole stays a hole
                 else:
                     file.write(data)
             file.truncate(row[4])
+
+
+def _attributes(path: bytes) -> dict[str, str]:
+    try:
+        names = sorted(os.listxattr(path, follow_symlinks=False))
+        found = [(name, os.getxattr(path, name, follow_symlinks=False)) for name in names]
+    except OSError:  # none on this file system, or closed to us
+        return {}
+    return {name: base64.b64encode(value).decode("ascii") for name, value in found}
+
+
+def _holes(file: Any, offset: int) -> int:
+    """How many whole chunks from here are a hole."""
+    try:
+        data = os.lseek(file.fileno(), offset, os.SEEK_DATA)
+    except OSError as error:
+        if error.errno != errno.ENXIO:  # the file system does not tell
+            return 0
+        data = os.fstat(file.fileno()).st_size  # nothing but a hole from here on
+    return max(0, data - offset) // CHUNK_BYTES
 
 
 def _packed(rows: list[Row]) -> bytes:
