@@ -7,18 +7,22 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 from django.conf import LazySettings
+from django.db import connection
 from django.db.models.functions import Now
 
 from tests.harness import events, kinds, make_user, make_workspace, scripted_task, work
 from tests.sandboxes.conftest import open_driver
 from tests.sandboxes.second_engine import SecondEngine, second_engine
 from workspaces.actions import nodes as moves
+from workspaces.actions import schedule
 from workspaces.actions.checkpoints import store_snapshot
 from workspaces.domain.states import TaskStatus, WaitingFor
 from workspaces.engine import act, boxes, nodes
-from workspaces.models import Leftover, Message, Node, Task, ToolCall, Workspace
+from workspaces.models import AuditEntry, Leftover, Message, Node, Task, ToolCall, Workspace
+from workspaces.sandboxes import make_driver
 from workspaces.sandboxes.base import SandboxUnavailable
 from workspaces.sandboxes.engines import Engine, EngineFacts
 
@@ -153,6 +157,64 @@ def test_what_slept_is_moved_whole() -> None:
     assert "asleep" in events(task, "workspace.moved")[0]["lost"]
     task.refresh_from_db()
     assert task.disk_restore == snapshot
+
+
+def test_a_worker_is_sent_to_look_each_ten_seconds_where_containers_are_used(
+    settings: LazySettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[str] = []
+    monkeypatch.setattr(schedule.dispatch, "look_at_nodes", lambda: sent.append("look"))
+    settings.NODES = {"a": "unix:///nowhere/a"}
+    assert not schedule.call_for_nodes()  # nobody has a container
+    make_workspace(make_user(), driver="docker")
+    assert schedule.call_for_nodes()
+    assert nodes.look()
+    assert "nowhere" in Node.objects.get(name="a").error
+    assert schedule.call_for_nodes()
+    assert not schedule.call_for_nodes()
+    Node.objects.update(called_at=Now() - timedelta(seconds=11))
+    assert schedule.call_for_nodes()
+    assert sent == ["look"] * 3
+
+
+def test_only_one_worker_looks_and_a_node_that_is_no_longer_named_is_forgotten(settings: LazySettings) -> None:
+    settings.NODES = {"a": "unix:///nowhere/a"}
+    moves.saw("old", "", facts(1))
+    with psycopg.connect(**connection.get_connection_params() | {"cursor_factory": None}) as other:
+        other.execute("SELECT pg_advisory_lock(%s)", [nodes._LOOKING])
+        assert not nodes.look()
+    assert Node.objects.filter(name="old").exists()
+    assert nodes.look()
+    assert list(Node.objects.values_list("name", flat=True)) == ["a"]
+
+
+def test_who_opens_an_idle_workspace_of_a_lost_node_moves_it_and_finds_its_files(
+    settings: LazySettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings.NODES = {"a": "unix:///nowhere/a", "b": "unix:///nowhere/b"}
+    settings.NODE_LOST_S = 0
+    monkeypatch.setattr(boxes, "driver_named", lambda name, node="": local)
+    monkeypatch.setattr(nodes, "driver_named", lambda name, node="": local)
+    local = make_driver("local", tmp_path)
+    task = work(scripted_task(WRITES))
+    place = Workspace.objects.filter(pk=task.workspace_id)
+    place.update(driver="docker", node="a")
+    old = place.get().sandbox_key
+    moves.missed("a", "", "gone")
+    moves.saw("b", "", facts(4))
+    nodes._health.forget()
+    place.update(held_by=task)
+    with pytest.raises(SandboxUnavailable, match="moves when task"):
+        nodes.leave_lost(place.get())
+    place.update(held_by=None)
+    workspace = place.get()
+    nodes.leave_lost(workspace)
+    assert (workspace.node, workspace.sandbox_key != old) == ("b", True)
+    assert local.open(boxes.SandboxSpec(workspace.sandbox_key)).read("log") == b"one\ntwo\n"
+    assert Leftover.objects.get(node="a").sandbox_key == old
+    assert AuditEntry.objects.get(action="workspace.moved").data == {"from_node": "a", "node": "b"}
+    nodes.leave_lost(workspace)  # it is where it can be
+    assert Leftover.objects.count() == 1
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from tests.sandboxes.conftest import sh
 from tests.sandboxes.second_engine import second_engine
-from workspaces.sandboxes import make_driver
+from workspaces.sandboxes import engines, make_driver
 from workspaces.sandboxes.base import SandboxSpec, SandboxUnavailable
 from workspaces.sandboxes.engines import Engine
 
@@ -103,3 +103,17 @@ def test_an_engine_that_is_not_there_is_told_at_once(address: str) -> None:
         Engine(address).facts()
     assert told.value.hint
     assert time.monotonic() - began < 30
+
+
+def test_an_engine_that_takes_the_call_and_says_nothing_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engines, "FACTS_S", 1.0)
+    monkeypatch.chdir(tmp_path)
+    with socket.socket(socket.AF_UNIX) as silent:
+        silent.bind("s")
+        silent.listen()
+        began = time.monotonic()
+        with pytest.raises(SandboxUnavailable):
+            Engine("unix://s").facts()
+        assert time.monotonic() - began < 30

@@ -18,10 +18,11 @@ from workspaces.domain.events import EventKind
 from workspaces.domain.placement import Room, roomiest
 from workspaces.domain.states import CallStatus, WorkspaceState
 from workspaces.domain.text import clip
-from workspaces.models import Leftover, Node, Snapshot, Task, ToolCall, Workspace
+from workspaces.models import AuditEntry, Leftover, Node, Snapshot, Task, ToolCall, Workspace
 from workspaces.queries.history import latest_checkpoint
 from workspaces.sandboxes.engines import EngineFacts
 
+from .clock import database_now
 from .pen import Pen, writing
 from .sleep import stopped
 
@@ -100,10 +101,8 @@ def move_workspace(task_id: int, fence: int, *, names: Collection[str], runtime:
         if chosen is None:
             return None
         key = fresh_key()
-        Leftover.objects.create(node=workspace.node, workspace=workspace, sandbox_key=workspace.sandbox_key)
-        Workspace.objects.filter(pk=workspace.pk).update(node=chosen, sandbox_key=key, network_read=0)
         saved = _saved(pen, workspace)
-        stopped(workspace.pk)
+        _leave(workspace, chosen, key)
         if saved.snapshot is not None and pen.task.disk_restore_id is None:
             pen.set(disk_restore=saved.snapshot)
         seq = pen.event(
@@ -158,14 +157,48 @@ def _saved(pen: Pen, workspace: Workspace) -> _Saved:
 
 def _saved_by_others(task: Task) -> _Saved:
     """Of a task that has saved nothing: what the last one in its workspace left, or the newest snapshot there is."""
-    for other in Task.objects.filter(workspace_id=task.workspace_id).exclude(pk=task.pk).order_by("-last_event_at"):
-        checkpoint = latest_checkpoint(other)
-        if checkpoint is not None:
-            return _Saved(checkpoint.snapshot, None, [], f"What was written after the last step of task {other.pk}.")
-    newest = Snapshot.objects.filter(workspace_id=task.workspace_id, dropped_at=None).order_by("-created_at").first()
+    newest = last_saved(task.workspace, but=task)
     return _Saved(
         newest, None, [], "Nothing: nothing was ever saved here." if newest is None else "What came after it."
     )
+
+
+def last_saved(workspace: Workspace, *, but: Task | None = None) -> Snapshot | None:
+    """What its disk held when it fell asleep, or at the last step of whoever worked there last."""
+    if workspace.state == WorkspaceState.ASLEEP.value and workspace.slept_snapshot is not None:
+        return workspace.slept_snapshot
+    tasks = Task.objects.filter(workspace=workspace).order_by("-last_event_at")
+    for task in tasks.exclude(pk=but.pk) if but else tasks:
+        checkpoint = latest_checkpoint(task)
+        if checkpoint is not None:
+            return checkpoint.snapshot
+    return Snapshot.objects.filter(workspace=workspace).order_by("-created_at").first()
+
+
+def move_idle_workspace(workspace_id: int, *, names: Collection[str], runtime: str, key: str, why: str) -> str | None:
+    """To another node and to the disk `key`, which already holds what is to be there. None: not moved."""
+    with transaction.atomic():
+        rooms = _rooms(names)
+        workspace = Workspace.objects.select_for_update(no_key=True, of=("self",)).get(pk=workspace_id)
+        chosen = roomiest(rooms, workspace.memory_bytes, runtime)
+        if chosen is None or workspace.held_by_id is not None or workspace.node in names:
+            return None
+        _leave(workspace, chosen, key)
+        AuditEntry.objects.create(
+            action="workspace.moved",
+            workspace=workspace,
+            reason=why,
+            data={"from_node": workspace.node, "node": chosen},
+            at=database_now(),
+        )
+        return chosen
+
+
+def _leave(workspace: Workspace, node: str, key: str) -> None:
+    """A new disk on the new node; the old one is noted to be removed."""
+    Leftover.objects.create(node=workspace.node, workspace=workspace, sandbox_key=workspace.sandbox_key)
+    Workspace.objects.filter(pk=workspace.pk).update(node=node, sandbox_key=key, network_read=0)
+    stopped(workspace.pk)
 
 
 def _rooms(names: Collection[str]) -> list[Room]:

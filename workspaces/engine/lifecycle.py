@@ -63,6 +63,7 @@ def awake_sandbox(workspace: Workspace, *, within_s: float = 20.0) -> Sandbox:
     """
     deadline = time.monotonic() + within_s
     nodes.place(workspace)
+    nodes.leave_lost(workspace)
     sandbox = sandbox_for(workspace)
     gone = moves.use_workspace(workspace.pk) is WorkspaceState.AWAKE and sandbox.state() not in ("running", "frozen")
     while not (found := wake(workspace.pk, gone=gone)).awake:

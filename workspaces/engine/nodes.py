@@ -39,9 +39,13 @@ def look() -> bool:
         for name, address in settings.NODES.items():
             try:
                 moves.saw(name, address, engine_of(name).facts())
-                _sweep(name)
             except SandboxError as error:
                 moves.missed(name, address, str(error))
+                continue
+            try:
+                _sweep(name)
+            except SandboxError as error:
+                logger.warning("%s: what was left behind is not removed yet: %s", name, error)
         moves.forget_nodes(list(settings.NODES))
     finally:
         with connection.cursor() as cursor:
@@ -89,6 +93,28 @@ def _move(run: Run, why: str) -> None:
         return  # the wait goes on as for any engine that does not answer
     workspace.node, workspace.sandbox_key, workspace.network_read = move.node, move.sandbox_key, 0
     run.task.refresh_from_db(fields=["disk_restore", "last_seq", "last_hash", "last_event_at"])
+
+
+def leave_lost(workspace: Workspace) -> None:
+    """For a person who opens a workspace whose node is lost and that no task holds: move it, in place.
+
+    The disk is put back before the move is written, so nobody finds it half there. Raises SandboxUnavailable.
+    """
+    why = lost(workspace.node) if workspace.node and workspace.driver == Workspace.Driver.DOCKER.value else ""
+    if not why:
+        return
+    if workspace.held_by_id is not None:
+        raise SandboxUnavailable(f"{why}; it moves when task {workspace.held_by_id} goes on")
+    names = [name for name in settings.NODES if name != workspace.node and not lost(name)]
+    key = moves.fresh_key()
+    snapshot = moves.last_saved(workspace)
+    if snapshot is not None:
+        driver_named("docker").open(SandboxSpec(key=key)).restore(snapshot.ref)
+    node = moves.move_idle_workspace(workspace.pk, names=names, runtime=_runtime(workspace), key=key, why=why)
+    if node is None:
+        driver_named("docker").open(SandboxSpec(key=key)).destroy()
+        raise SandboxUnavailable(f"{why}; no other node can take it")
+    workspace.refresh_from_db(fields=["node", "sandbox_key", "network_read", "state"])
 
 
 def _runtime(workspace: Workspace) -> str:

@@ -26,6 +26,7 @@ from workspaces.sandboxes.base import SandboxUnavailable
 DEFAULT_ADDRESS = "unix:///var/run/docker.sock"
 TLS_FILES = ("ca.pem", "cert.pem", "key.pem")
 TIMEOUT_S = 60.0  # for one answer
+FACTS_S = 10.0
 _KNOCK_S = 5
 _HINT = "is dockerd running, and may this user reach its socket?"
 _NO_ANSWER = (requests.exceptions.ConnectionError, requests.exceptions.Timeout)
@@ -60,10 +61,16 @@ class Engine:
             return self._client
 
     def facts(self) -> EngineFacts:
-        """Raises SandboxUnavailable, within seconds where nobody answers."""
-        knock(self.address)
-        with engine_errors():
-            info = self.client.api.info()
+        """Raises SandboxUnavailable within seconds, also where somebody takes the call and says nothing.
+
+        By a connection of its own: the shared one waits long for an answer, as a command may be worth it.
+        """
+        client = connect(self.address, self.tls, timeout_s=FACTS_S)
+        try:
+            with engine_errors():
+                info = client.api.info()
+        finally:
+            client.close()
         return EngineFacts(
             memory_bytes=int(info.get("MemTotal", 0)),
             cpus=int(info.get("NCPU", 0)),
@@ -93,6 +100,13 @@ def connect(address: str = "", tls: Path | None = None, *, timeout_s: float = TI
 
 class _Direct(docker.APIClient):
     """Takes neither a proxy nor other authorities from the environment: those are for the world outside."""
+
+    def __init__(self, **options: Any) -> None:
+        try:
+            super().__init__(**options)
+        except BaseException:
+            self.close()  # it asks for the engine's version, and leaves the socket open when there is no answer
+            raise
 
     @property
     def trust_env(self) -> bool:
