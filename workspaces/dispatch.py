@@ -20,6 +20,7 @@ HOUSEKEEPING = "workspaces.jobs.housekeeping"
 SLEEP = "workspaces.jobs.sleep_workspace"
 LOOK = "workspaces.jobs.look_at_nodes"
 COMMAND = "workspaces.jobs.run_command"
+LEFTOVERS = "workspaces.jobs.end_leftovers"
 
 
 def advance(task_id: int) -> None:
@@ -50,6 +51,11 @@ def run_command(command_id: int) -> None:
 def housekeeping() -> None:
     """Have some worker drop and free what no longer has to be kept, and end sandboxes that nobody knows to run."""
     transaction.on_commit(lambda: _send(HOUSEKEEPING))
+
+
+def end_leftovers(workspace_id: int) -> None:
+    """Have some worker end what a task left running in a workspace that is free."""
+    transaction.on_commit(lambda: _send(LEFTOVERS, workspace_id))
 
 
 def _send(name: str, *ids: int) -> None:

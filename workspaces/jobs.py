@@ -43,6 +43,11 @@ def housekeeping() -> None:
     lifecycle.sweep_all()
 
 
+@shared_task(name="workspaces.jobs.end_leftovers")
+def end_leftovers(workspace_id: int) -> None:
+    lifecycle.end_leftovers(workspace_id)
+
+
 @worker_shutting_down.connect
 def drain(**_: Any) -> None:
     """The signal's handler itself only starts it; Celery then waits for the threads, which this ends."""

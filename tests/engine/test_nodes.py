@@ -19,6 +19,7 @@ from tests.sandboxes.second_engine import SecondEngine, second_engine
 from workspaces.actions import nodes as moves
 from workspaces.actions import schedule
 from workspaces.actions.checkpoints import store_snapshot
+from workspaces.actions.ledger import Turn
 from workspaces.domain.states import TaskStatus, WaitingFor
 from workspaces.engine import act, boxes, nodes
 from workspaces.models import AuditEntry, Leftover, Message, Node, Task, ToolCall, Workspace
@@ -113,10 +114,10 @@ def test_what_finished_calls_wrote_and_the_move_loses_is_told_to_the_model(monke
     """
     start = act.call_actions.start_call
 
-    def dies_before_the_third(task_id: int, fence: int, call: ToolCall, **more: Any) -> None:
+    def dies_before_the_third(task_id: int, fence: int, call: ToolCall, **more: Any) -> Turn:
         if call.position == 1:
             raise SandboxUnavailable("the engine went away")
-        start(task_id, fence, call, **more)
+        return start(task_id, fence, call, **more)
 
     monkeypatch.setattr(act.call_actions, "start_call", dies_before_the_third)
     task = work(scripted_task(two))

@@ -9,14 +9,13 @@ from django.utils import timezone
 
 from tests.engine.moments import at, left_in_a_command
 from tests.engine.test_pause import SLEEPS, a_worker, running_call, ticks
-from tests.harness import SEND_INVOICE, eventually, make_user, scripted_task, work
+from tests.harness import eventually, make_user, scripted_task, work
 from workspaces.actions import leases, schedule, steps
 from workspaces.actions.errors import FenceLost
 from workspaces.actions.escalations import answer_escalation
 from workspaces.actions.latches import place_latch, release_latch
 from workspaces.actions.rollbacks import roll_back
 from workspaces.actions.tasks import cancel_task, pause_task
-from workspaces.actions.waits import wake_waiting
 from workspaces.domain.escalations import Decision
 from workspaces.domain.states import PauseMode, TaskStatus
 from workspaces.engine import runner
@@ -197,33 +196,5 @@ def test_a_question_that_is_answered_while_the_step_goes_on_is_answered(monkeypa
 
     at(monkeypatch, "workspaces.tools.shell:Shell.run", answer)
     task = work(task)
-    assert task.status == TaskStatus.SUCCEEDED
-    assert Escalation.objects.filter(task=task).count() == 1
-
-
-def test_a_held_call_that_is_rejected_while_an_earlier_one_runs_is_not_asked_about_again(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    task = work(
-        scripted_task(
-            """
-            replies:
-              - calls:
-                  - {name: shell, arguments: {command: "echo x"}}
-                  - {name: send_invoice, arguments: {customer: Acme, amount: 1}}
-              - calls: [{name: finish, arguments: {summary: done}}]
-            """,
-            declared_tools=[SEND_INVOICE],
-        )
-    )
-    question = Escalation.objects.get(task=task, status="open")
-    ToolCall.objects.filter(task=task, name="shell").update(status="approved")  # as a rollback puts it back
-    wake_waiting(task.pk, waiting_for="operator", why="test")
-
-    def reject() -> None:
-        answer_escalation(question.pk, decision=Decision.REJECT, actor=task.created_by, words="no")
-
-    at(monkeypatch, "workspaces.tools.shell:Shell.run", reject)
-    task = work(task, tampered=True)
     assert task.status == TaskStatus.SUCCEEDED
     assert Escalation.objects.filter(task=task).count() == 1

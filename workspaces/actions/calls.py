@@ -7,15 +7,18 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from workspaces.domain.effects import Effect, canonical_json
+from workspaces.domain.effects import Effect, arguments_hash, canonical_json
 from workspaces.domain.events import EXCERPT_CHARS, EventKind
 from workspaces.domain.results import ResultClass
-from workspaces.domain.states import CallStatus, StepPhase, Verdict
+from workspaces.domain.states import CallStatus, StepPhase, TaskStatus, Verdict, WaitingFor
 from workspaces.domain.text import clean_json, clean_text, clip
 from workspaces.models import Approval, LedgerEntry, Message, Snapshot, Step, ToolCall
 
 from .errors import Refused
+from .ledger import ELSEWHERE, Turn, complete, take_up
 from .pen import Pen, writing
+
+ELSEWHERE_RECHECK = timedelta(minutes=5)  # whoever makes the effect wakes those who wait; this is for a lost wake-up
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,31 +90,26 @@ def _store_one(pen: Pen, step: Step, position: int, item: Judged) -> ToolCall:
     return call
 
 
-def start_call(task_id: int, fence: int, call: ToolCall, *, key: str, snapshot_before: Snapshot | None) -> None:
-    """Write the intent. A held call spends its approval here, in the same transaction.
+def start_call(task_id: int, fence: int, call: ToolCall, *, key: str, snapshot_before: Snapshot | None) -> Turn:
+    """Write the intent, if it is this call's turn to make its effect. A held call spends its approval here.
 
+    1. the ledger's row is taken up (ledger.py). When the effect is made already, its recorded result is stored in the
+    call's place; when another call makes it now, the task waits for that. 2. the approval; 3. the intent.
     Raises Refused when the approval is missing, expired, used, or for other arguments; nothing is written.
     """
     with writing(task_id, fence=fence) as pen:
+        if call.effect_key:
+            found = take_up(pen, call)
+            if found.turn is Turn.DONE:
+                _replay(pen, call, found.entry)
+            elif found.turn is Turn.ELSEWHERE and pen.task.status == TaskStatus.RUNNING.value:
+                other = found.entry.tool_call
+                reason = f"{ELSEWHERE}: task {other.task_id} runs {other.name} with the same arguments"
+                pen.wait(WaitingFor.TIMER, reason, pen.now + ELSEWHERE_RECHECK)
+            if found.turn is not Turn.MINE:
+                return found.turn
         if call.verdict == Verdict.HOLD.value:
             _spend_approval(call, pen.now)
-        if call.effect_key:
-            entry, _ = LedgerEntry.objects.get_or_create(
-                key=call.effect_key,
-                defaults={
-                    "root_task_id": pen.task.root_id_or_own,
-                    "tool_call": call,
-                    "created_at": pen.now,
-                },
-            )
-            if entry.state == LedgerEntry.State.COMPLETED:
-                raise Refused("this effect is already completed")
-            if entry.tool_call_id != call.pk:
-                if entry.state != LedgerEntry.State.NOT_DONE:
-                    raise Refused("another call has this very effect under way, its outcome is not known")
-                LedgerEntry.objects.filter(pk=entry.pk).update(tool_call=call, state=LedgerEntry.State.INTENDED)
-            elif entry.state == LedgerEntry.State.NOT_DONE:
-                LedgerEntry.objects.filter(pk=entry.pk).update(state=LedgerEntry.State.INTENDED)
         call.status = CallStatus.RUNNING.value
         call.attempt += 1
         call.snapshot_before = snapshot_before
@@ -127,13 +125,27 @@ def start_call(task_id: int, fence: int, call: ToolCall, *, key: str, snapshot_b
             key=key,
             arguments=clip(_shown(call), EXCERPT_CHARS),
         )
+        return Turn.MINE
+
+
+def _replay(pen: Pen, call: ToolCall, entry: LedgerEntry) -> None:
+    """Another call of the lineage made this effect while this one was held, or waited for its turn."""
+    call.verdict = Verdict.REPLAY.value
+    pen.event(
+        EventKind.CALL_REPLAYED,
+        step=call.step.number,
+        tool_call=call.pk,
+        name=call.name,
+        of=entry.tool_call_id,
+        result=clip(entry.result, EXCERPT_CHARS),
+    )
+    store_result(pen, call, entry.result, ResultClass(entry.result_class or ResultClass.OK.value))
 
 
 def _spend_approval(call: ToolCall, now: datetime) -> None:
-    spent = Approval.objects.filter(
-        tool_call=call, arguments_hash=call.arguments_hash, used_at=None, expires_at__gt=now
-    ).update(used_at=now)
-    if spent != 1:
+    exactly = arguments_hash(call.name, call.arguments or {})  # of what will run, not of what was judged
+    spent = Approval.objects.filter(tool_call=call, arguments_hash=exactly, used_at=None, expires_at__gt=now)
+    if spent.update(used_at=now) != 1:
         raise Refused("no unexpired approval of exactly these arguments is left")
 
 
@@ -150,12 +162,7 @@ def finish_call(
     """Write the result; an effect outside the sandbox is completed in the ledger with it."""
     with writing(task_id, fence=fence) as pen:
         if call.effect_key:
-            LedgerEntry.objects.filter(key=call.effect_key).update(
-                state=LedgerEntry.State.COMPLETED,
-                result=clean_text(content),
-                result_class=result_class.value,
-                completed_at=pen.now,
-            )
+            complete(pen, call, content, result_class)
         call.control = control
         store_result(pen, call, content, result_class, data)
 

@@ -15,15 +15,17 @@ from workspaces.domain.states import (
     EscalationKind,
     EscalationStatus,
     TaskStatus,
+    Verdict,
     WaitingFor,
 )
 from workspaces.domain.text import clean_json, clean_text, clip
-from workspaces.models import Approval, Escalation, LedgerEntry, ToolCall, User
+from workspaces.models import Approval, Escalation, ToolCall, User
 from workspaces.queries.history import next_effect_key
 from workspaces.queries.profiles import tools_of
 
 from .calls import store_result
 from .errors import Refused
+from .ledger import give_up, happened, not_done
 from .pen import Pen, writing
 from .tasks import end_task, void_lease
 from .waits import wake
@@ -195,7 +197,7 @@ def _settle_call(pen: Pen, call: ToolCall, decision: Decision, words: str, argum
                 if call.effect_key:
                     call.effect_key = next_effect_key(pen.task, pen.branch, call.arguments_hash)
             if decision is Decision.NOT_DONE:
-                LedgerEntry.objects.filter(key=call.effect_key).update(state=LedgerEntry.State.NOT_DONE)
+                not_done(call)
             call.status = CallStatus.APPROVED.value
             call.save()
             assert pen.actor is not None
@@ -209,17 +211,15 @@ def _settle_call(pen: Pen, call: ToolCall, decision: Decision, words: str, argum
                 expires_at=pen.now + timedelta(seconds=version.approval_expires_s),
             )
         case Decision.REJECT:
+            give_up(pen, [call])
             store_result(pen, call, f"An operator rejected this call: {words}", ResultClass.ERROR)
         case Decision.ANSWER:
             store_result(pen, call, words, ResultClass.OK)
         case Decision.HAPPENED:
-            LedgerEntry.objects.filter(key=call.effect_key).update(
-                state=LedgerEntry.State.COMPLETED,
-                result=words,
-                result_class=ResultClass.OK.value,
-                completed_at=pen.now,
-            )
-            store_result(pen, call, f"An operator found that this did happen: {words}", ResultClass.OK)
+            told = happened(pen, call, f"An operator found that this did happen: {words}")
+            if call.attempt == 0:  # another call made it
+                call.verdict = Verdict.REPLAY.value
+            store_result(pen, call, told, ResultClass.OK)
         case _:
             raise AssertionError(f"{decision} does not settle a call")
 

@@ -61,14 +61,14 @@ def roll_back(checkpoint_id: int, *, reason: str, actor: User) -> Task:
                 "files along. Fork from the checkpoint instead, or wait until that has ended."
             )
         void_lease(pen)
-        kept = [
-            {"name": entry.tool_call.name, "tool_call": entry.tool_call_id, "state": entry.state}
-            for entry in effects_since(checkpoint)
-        ]
         undone_steps = Step.objects.filter(branch_id=task.current_branch_id, number__gt=checkpoint.step_number).count()
         undone_cost = task.cost_usd - checkpoint.cost_usd
         withdraw_open(pen, why="rolled back")
         abandon_unfinished_calls(pen, why="rolled back")
+        kept = [
+            {"name": entry.tool_call.name, "tool_call": entry.tool_call_id, "state": entry.state}
+            for entry in effects_since(checkpoint)
+        ]
         if task.status != TaskStatus.PAUSED.value:
             pen.move(TaskStatus.PAUSED)
         latch, _ = Latch.objects.get_or_create(

@@ -38,9 +38,13 @@ def redispatch_due(*, after_s: float) -> int:
 
 
 def end_waits() -> int:
-    """Wake tasks whose waiting time is over (all but those that wait for an operator); returns how many."""
+    """Wake tasks whose waiting time is over (all but those that wait for an operator); returns how many.
+
+    Also one that waits for a workspace that is free: whoever was called when it was let go of did not take it.
+    """
+    free = Q(waiting_for=WaitingFor.WORKSPACE.value, workspace__held_by=None, workspace__command=None)
     ids = list(
-        Task.objects.filter(status=TaskStatus.WAITING.value, waiting_until__lte=Now())
+        Task.objects.filter(Q(waiting_until__lte=Now()) | free, status=TaskStatus.WAITING.value)
         .exclude(waiting_for=WaitingFor.OPERATOR.value)
         .order_by("waiting_until")
         .values_list("pk", flat=True)[:BATCH]
@@ -50,10 +54,16 @@ def end_waits() -> int:
         with writing(task_id) as pen:
             task = pen.task
             still = task.status == TaskStatus.WAITING.value and task.waiting_for != WaitingFor.OPERATOR.value
-            if still and task.waiting_until is not None and task.waiting_until <= pen.now:
+            over = task.waiting_until is not None and task.waiting_until <= pen.now
+            if still and (over or _waits_for_nobody(task)):
                 wake(pen, why=f"the wait for {task.waiting_for} is over")
                 woken += 1
     return woken
+
+
+def _waits_for_nobody(task: Task) -> bool:
+    free = Workspace.objects.filter(pk=task.workspace_id, held_by=None, command=None)
+    return task.waiting_for == WaitingFor.WORKSPACE.value and free.exists()
 
 
 def expire_due() -> int:

@@ -12,13 +12,13 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import connection, transaction
-from django.db.models import F, Q
+from django.db.models import Exists, F, OuterRef, Q, QuerySet
 from django.db.models.functions import Coalesce, Now
 
 from workspaces import dispatch
 from workspaces.domain.events import EventKind
 from workspaces.domain.states import CallStatus, TaskStatus, WaitingFor, WorkspaceState
-from workspaces.models import AuditEntry, Task, ToolCall, User, Workspace
+from workspaces.models import AuditEntry, OperatorCommand, Task, ToolCall, User, Workspace
 from workspaces.sandboxes.base import SnapshotInfo
 
 from .checkpoints import store_snapshot
@@ -30,6 +30,7 @@ from .waits import wake_waiting
 
 S = WorkspaceState
 BATCH = 100
+AT_WORK = timedelta(minutes=10)
 MOST_IDLE_S = 30 * 86_400
 _TURNSTILE = 7_411_903  # the advisory lock under which it is decided who may wake
 
@@ -318,6 +319,49 @@ def stay_awake(nap: Nap) -> bool:
     return _settle(nap.workspace_id, nap.fence, S.FALLING_ASLEEP, S.AWAKE)
 
 
+# --- what an ended task left running
+
+
+def call_left() -> int:
+    """Have workers end what ended tasks left in workspaces that are free. Returns how many were called for."""
+    ids = list(_left().values_list("pk", flat=True)[:BATCH])
+    for workspace_id in ids:
+        dispatch.end_leftovers(workspace_id)
+    return len(ids)
+
+
+def claim_leftovers(workspace_id: int, *, lease_s: float) -> int | None:
+    """awake → falling asleep, without waiting for its idle time. The fence; None when it is not (or no longer) so."""
+    fence = Workspace.objects.filter(pk=workspace_id).values_list("state_fence", flat=True).get() + 1
+    claimed = _left().filter(pk=workspace_id, state_fence=fence - 1)
+    until = Now() + timedelta(seconds=lease_s)
+    changed = claimed.update(state=S.FALLING_ASLEEP.value, state_fence=fence, state_since=Now(), state_until=until)
+    return fence if changed else None
+
+
+def leftovers_ended(workspace_id: int, fence: int) -> bool:
+    """falling asleep → asleep, with nothing left running. Whoever has come meanwhile is called."""
+    with transaction.atomic():
+        mine = Workspace.objects.filter(pk=workspace_id, state=S.FALLING_ASLEEP.value, state_fence=fence)
+        if not mine.update(state=S.ASLEEP.value, state_since=Now(), state_until=None, left_running=False):
+            return False
+        if Workspace.objects.filter(pk=workspace_id, wake_wanted_at__isnull=False).exists():
+            dispatch.wake_workspace(workspace_id)
+    return True
+
+
+def leftovers_stay(workspace_id: int, fence: int) -> bool:
+    """falling asleep → awake: they could not be ended, and will be later."""
+    return _settle(workspace_id, fence, S.FALLING_ASLEEP, S.AWAKE)
+
+
+def _left() -> QuerySet[Workspace]:
+    """Not where an operator is at work in a terminal: that ends when a task comes, or when it falls asleep."""
+    lately = OperatorCommand.objects.filter(workspace=OuterRef("pk"), finished_at__gt=Now() - AT_WORK)
+    free = Workspace.objects.filter(state=S.AWAKE.value, held_by=None, command=None, left_running=True)
+    return free.exclude(Exists(lately))
+
+
 def stopped(workspace_id: int) -> None:
     """Its sandbox was ended without a snapshot, because the installation stops and no worker runs any more."""
     Workspace.objects.filter(pk=workspace_id).exclude(state=S.ASLEEP.value).update(
@@ -326,6 +370,7 @@ def stopped(workspace_id: int) -> None:
         state_until=None,
         state_fence=F("state_fence") + 1,
         slept_snapshot=None,
+        left_running=False,
     )
 
 

@@ -23,6 +23,7 @@ from workspaces.queries.history import is_under_way
 
 from .clock import database_now
 from .errors import Refused
+from .ledger import give_up
 from .model_calls import drop_unfinished
 from .pen import Pen, writing
 from .words import MESSAGE_CHARS, NOTE_CHARS, taken
@@ -245,6 +246,7 @@ def abandon_unfinished_calls(pen: Pen, *, why: str) -> None:
             was=call.status,
             why=why,
         )
+    give_up(pen, list(unfinished))
     unfinished.update(status=CallStatus.ABANDONED.value, finished_at=pen.now)
 
 

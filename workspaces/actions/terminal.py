@@ -11,7 +11,7 @@ from datetime import timedelta
 from typing import Any
 
 from django.db import IntegrityError, transaction
-from django.db.models import F, Q
+from django.db.models import Case, F, Q, When
 from django.db.models.functions import Now
 
 from workspaces import dispatch, live
@@ -184,7 +184,9 @@ def redispatch_commands(*, after_s: float) -> int:
 
 def _free(command: OperatorCommand) -> None:
     """The disk has no writer now: whoever waited for it goes on."""
-    Workspace.objects.filter(pk=command.workspace_id, command=command).update(command=None)
+    mine = Workspace.objects.filter(pk=command.workspace_id, command=command)
+    # with a holder, what runs there may be that task's own
+    mine.update(command=None, left_running=Case(When(held_by=None, then=True), default=F("left_running")))
     holder = Task.objects.filter(held_workspace=command.workspace_id).first()
     if holder is None:
         wake_next(command.workspace_id)

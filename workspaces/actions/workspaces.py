@@ -6,6 +6,7 @@ import secrets
 
 from django.db import IntegrityError, transaction
 
+from workspaces import dispatch
 from workspaces.domain.roles import Role
 from workspaces.domain.states import TaskStatus, WaitingFor
 from workspaces.domain.text import clean_text
@@ -69,14 +70,20 @@ def holds_workspace(task: Task) -> bool:
     return Workspace.objects.filter(pk=task.workspace_id, held_by=task).exists()
 
 
+def leftovers_ended(task: Task) -> None:
+    """Nothing of an earlier task runs there any more: the disk is this one's alone."""
+    Workspace.objects.filter(pk=task.workspace_id, held_by=task).update(left_running=False)
+
+
 def release_workspace(task: Task) -> None:
-    """Let go of the workspace and wake the task that has waited longest for it."""
-    if Workspace.objects.filter(pk=task.workspace_id, held_by=task).update(held_by=None):
-        wake_next(task.workspace_id)
+    """Let go of the workspace and wake the task that has waited longest for it; else end what still runs there."""
+    mine = Workspace.objects.filter(pk=task.workspace_id, held_by=task)
+    if mine.update(held_by=None, left_running=True) and not wake_next(task.workspace_id):
+        dispatch.end_leftovers(task.workspace_id)
 
 
-def wake_next(workspace_id: int) -> None:
-    """A workspace has become free: the task that has waited longest takes it."""
+def wake_next(workspace_id: int) -> bool:
+    """A workspace has become free: the task that has waited longest takes it. Whether one waits."""
     waiting = (
         Task.objects.filter(
             workspace_id=workspace_id,
@@ -91,6 +98,7 @@ def wake_next(workspace_id: int) -> None:
         transaction.on_commit(
             lambda: wake_waiting(waiting, waiting_for=WaitingFor.WORKSPACE.value, why="the workspace is free")
         )
+    return waiting is not None
 
 
 def _audit(action: str, workspace: Workspace, actor: User, **data: str) -> None:

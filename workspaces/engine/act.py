@@ -9,6 +9,7 @@ from django.db import connection
 from workspaces.actions import calls as call_actions
 from workspaces.actions import checkpoints, steps
 from workspaces.actions.errors import Refused
+from workspaces.actions.ledger import Turn
 from workspaces.actions.streams import OutputStream
 from workspaces.domain.effects import Effect
 from workspaces.domain.results import ResultClass
@@ -120,41 +121,61 @@ class Actor:
             before, _ = self.disk.saved()
             self.disk.changed()
         try:
-            self._start(call, before)
+            turn = self._start(call, before)
         except Refused as refused:
             logger.info("call %s was not started: %s", call.pk, refused)
-            self._not_started(call, str(refused))
+            self._ask_again(call, str(refused))
             return
-        self._finish(call)
+        if turn is Turn.MINE:
+            self._finish(call)
+        elif turn is Turn.ELSEWHERE:
+            raise Ended
+        elif turn is Turn.UNKNOWN:
+            self._ask_about_another(call)
 
-    def _start(self, call: ToolCall, before: Snapshot | None) -> None:
+    def _start(self, call: ToolCall, before: Snapshot | None) -> Turn:
         """The intent. Known to be written also when the database went away over it: nothing is in doubt then."""
         attempts = call.attempt
+        turns: list[Turn] = []
 
         def start() -> None:
             call.attempt = attempts
-            call_actions.start_call(self.run.task.pk, self.run.fence, call, key=call_key(call), snapshot_before=before)
-
-        running = {"pk": call.pk, "status": CallStatus.RUNNING.value, "attempt": attempts + 1}
-        patiently(start, written=lambda: ToolCall.objects.filter(**running).exists())
-
-    def _not_started(self, call: ToolCall, why: str) -> None:
-        """An approval that is gone is asked for again; an effect under way elsewhere is a question of its own."""
-        if call.effect_key and "effect" in why:
-            steps.escalate_call(
-                self.run.task.pk,
-                self.run.fence,
-                call,
-                EscalationKind.UNKNOWN_OUTCOME,
-                f"{call.name} was not run: {why}. Did it happen?",
+            turns.append(
+                call_actions.start_call(
+                    self.run.task.pk, self.run.fence, call, key=call_key(call), snapshot_before=before
+                )
             )
-            return
+
+        def written() -> bool:
+            found = ToolCall.objects.values("status", "attempt").get(pk=call.pk)
+            if found["status"] == CallStatus.DONE.value:
+                turns.append(Turn.DONE)
+            elif (found["status"], found["attempt"]) == (CallStatus.RUNNING.value, attempts + 1):
+                turns.append(Turn.MINE)
+            return bool(turns)
+
+        patiently(start, written=written)
+        return turns[-1]
+
+    def _ask_again(self, call: ToolCall, why: str) -> None:
+        """An approval that is gone is asked for once more."""
         steps.escalate_call(
             self.run.task.pk,
             self.run.fence,
             call,
             EscalationKind.HELD_CALL,
             f"May the agent call {call.name}? The earlier approval no longer holds: {why}.",
+        )
+
+    def _ask_about_another(self, call: ToolCall) -> None:
+        """Another branch or fork began this very effect, and how that ended nobody knows."""
+        steps.escalate_call(
+            self.run.task.pk,
+            self.run.fence,
+            call,
+            EscalationKind.UNKNOWN_OUTCOME,
+            f"{call.name} was not run: it was begun before, with the same arguments, on another branch or in a fork, "
+            "and its result was lost. It may have happened or not: look outside, then say.",
         )
 
     def _finish(self, call: ToolCall) -> None:
@@ -169,6 +190,7 @@ class Actor:
                 call.arguments or {},
                 ToolContext(
                     key=call_key(call),
+                    idempotency_key=call.effect_key,
                     sandbox=sandbox,
                     notes=notebook,
                     on_output=output,

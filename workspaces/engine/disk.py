@@ -10,6 +10,7 @@ from django.db.models import Q
 from workspaces.actions import steps
 from workspaces.actions.checkpoints import store_snapshot
 from workspaces.actions.sleep import use_workspace
+from workspaces.actions.workspaces import leftovers_ended
 from workspaces.domain.states import CallStatus, WaitingFor, WorkspaceState
 from workspaces.engine import lifecycle
 from workspaces.engine.boxes import sandbox_for
@@ -113,6 +114,15 @@ class Disk:
             snapshot = store_snapshot(self.run.task.workspace, self.sandbox.snapshot())
             self._saved = snapshot
             steps.first_checkpoint(self.run.task.pk, self.run.fence, snapshot)
+
+    def end_leftovers(self) -> None:
+        """What an earlier task left running must not write to this one's disk: it ends first."""
+        workspace = self.run.task.workspace
+        if workspace.left_running:
+            self.run.check_fence()
+            self.sandbox.stop()
+            leftovers_ended(self.run.task)
+            workspace.left_running = False
 
     def put_back(self) -> None:
         """Restore what a rollback, a fork or a broken intake asked for, before anything else."""

@@ -125,6 +125,21 @@ def _kept(workspace_id: int, fence: int) -> Iterator[None]:
         thread.join()
 
 
+def end_leftovers(workspace_id: int) -> bool:
+    """End the sandbox that a task left, with all that runs there, unless another task has come. Whether it did."""
+    fence = moves.claim_leftovers(workspace_id, lease_s=settings.LEASE_S)
+    if fence is None:
+        return False
+    try:
+        with _kept(workspace_id, fence):
+            sandbox_for(Workspace.objects.get(pk=workspace_id)).stop()
+    except SandboxError as error:
+        logger.warning("what a task left in workspace %s was not ended: %s", workspace_id, error)
+        moves.leftovers_stay(workspace_id, fence)
+        return False
+    return moves.leftovers_ended(workspace_id, fence)
+
+
 def sweep(driver: str) -> int:
     """End sandboxes that run although their workspace sleeps: a start that came after its claim had ended. How many."""
     found = moves.may_be_swept(_running(driver))

@@ -31,7 +31,7 @@ from workspaces.engine.run import Ended, HandedOver, Run
 from workspaces.engine.think import think
 from workspaces.models import Step, Task
 from workspaces.queries.database import is_away
-from workspaces.queries.history import waits_since_checkpoint
+from workspaces.queries.history import NO_SANDBOX, waits_since_checkpoint
 from workspaces.sandboxes.base import SandboxError, SandboxUnavailable
 
 logger = logging.getLogger(__name__)
@@ -138,9 +138,7 @@ def _try_again_later(claim: leases.Claim, error: SandboxUnavailable) -> None:
         _ask(claim, EscalationKind.SANDBOX, f"{error} {error.hint}".strip())
         return
     try:
-        steps.wait_until(
-            claim.task_id, claim.fence, WaitingFor.TIMER, f"the sandbox does not start: {error}", 5.0 * 2**waits
-        )
+        steps.wait_until(claim.task_id, claim.fence, WaitingFor.TIMER, f"{NO_SANDBOX}: {error}", 5.0 * 2**waits)
     except FenceLost as lost:
         logger.info("%s", lost)
 
@@ -162,6 +160,7 @@ def _advance(claim: leases.Claim, orders: Orders) -> None:
     if task.status == TaskStatus.PAUSED.value:
         if commanded:
             raise NotYet("its files are put back when the operator's command has ended")
+        disk.end_leftovers()
         disk.put_back()
         return
     goes_on = task.status == TaskStatus.RUNNING.value and not claim.previous_owner
@@ -169,7 +168,7 @@ def _advance(claim: leases.Claim, orders: Orders) -> None:
         task.pk, claim.fence, worker=WORKER, previous_owner=claim.previous_owner
     ):
         return
-    held = task.workspace.held_by_id == task.pk or hold_workspace(task)
+    held = _holds(task)
     if commanded or not held:
         holder = f"task {task.workspace.held_by_id}" if task.workspace.held_by_id else "another task"
         steps.wait_until(
@@ -180,10 +179,21 @@ def _advance(claim: leases.Claim, orders: Orders) -> None:
             WORKSPACE_RECHECK_S,
         )
         return
+    disk.end_leftovers()
     disk.put_back()
     bring_in(run, disk)
     disk.first_checkpoint()
     _step(run, disk)
+
+
+def _holds(task: Task) -> bool:
+    """Whether the task is the only writer of the disk, from now on if it was not yet."""
+    if task.workspace.held_by_id == task.pk:
+        return True
+    if not hold_workspace(task):
+        return False
+    task.workspace.refresh_from_db(fields=["held_by", "left_running"])  # read before it was let go of
+    return True
 
 
 def _open_step(run: Run) -> Step:

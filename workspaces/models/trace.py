@@ -155,6 +155,7 @@ class LedgerEntry(models.Model):
         INTENDED = "intended"
         COMPLETED = "completed"
         NOT_DONE = "not_done"  # an operator found that it did not happen
+        UNKNOWN = "unknown"  # its call was given up before anybody knew: an operator is asked before it is made again
 
     key = models.CharField(max_length=64, unique=True)
     root_task = models.ForeignKey(Task, models.PROTECT, related_name="ledger")

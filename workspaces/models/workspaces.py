@@ -42,6 +42,7 @@ class Workspace(models.Model):
     disk_bytes = models.BigIntegerField(default=2 * 1024**3)
     held_by = models.OneToOneField("Task", models.SET_NULL, null=True, blank=True, related_name="held_workspace")
     command = models.OneToOneField("OperatorCommand", models.SET_NULL, null=True, blank=True, related_name="+")
+    left_running = models.BooleanField(default=False)  # it was let go of, and what was started there may still run
     forked_from = models.ForeignKey("self", models.SET_NULL, null=True, blank=True, related_name="forks")
     created_at = models.DateTimeField(db_default=Now(), editable=False)
 

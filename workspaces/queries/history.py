@@ -12,6 +12,8 @@ from workspaces.domain.events import EventKind
 from workspaces.domain.states import CallStatus, Verdict, WaitingFor
 from workspaces.models import Branch, Checkpoint, Event, LedgerEntry, Message, Task, ToolCall
 
+NO_SANDBOX = "the sandbox does not start"
+
 
 @dataclass(frozen=True, slots=True)
 class Span:
@@ -93,7 +95,10 @@ def effects_since(checkpoint: Checkpoint) -> QuerySet[LedgerEntry]:
     return (
         LedgerEntry.objects.filter(tool_call__task=checkpoint.task)
         .exclude(state=LedgerEntry.State.NOT_DONE)
-        .filter(Q(tool_call__seq__gt=checkpoint.seq) | Q(tool_call__seq=None))
+        .filter(
+            Q(tool_call__seq__gt=checkpoint.seq)
+            | Q(tool_call__seq=None, tool_call__started_at__gt=checkpoint.created_at)
+        )
         .select_related("tool_call__step")
         .order_by("created_at")
     )
@@ -111,8 +116,12 @@ def is_under_way(task_id: int) -> bool:
 
 
 def waits_since_checkpoint(task_id: int) -> int:
-    """How often in a row the task has waited for time without coming further."""
+    """How often in a row the task has waited for its sandbox without coming further."""
     newest = Checkpoint.objects.filter(task_id=task_id).order_by("-seq").values_list("seq", flat=True).first() or 0
     return Event.objects.filter(
-        task_id=task_id, seq__gt=newest, kind=EventKind.TASK_WAITING.value, data__waiting_for=WaitingFor.TIMER.value
+        task_id=task_id,
+        seq__gt=newest,
+        kind=EventKind.TASK_WAITING.value,
+        data__waiting_for=WaitingFor.TIMER.value,
+        data__reason__startswith=NO_SANDBOX,
     ).count()

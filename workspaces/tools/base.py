@@ -47,7 +47,11 @@ class Notes(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ToolContext:
-    """What a running tool is handed. `key` is unique to the call and the same when it is run again."""
+    """What a running tool is handed. `key` is unique to the call and the same when it is run again.
+
+    `idempotency_key` is for the other side, which can refuse a double by it: for an effect outside the sandbox it is
+    the same after a resume, a rollback and in a fork. Empty: it is the `key`.
+    """
 
     key: str
     sandbox: Sandbox
@@ -55,6 +59,7 @@ class ToolContext:
     on_output: OutputSink | None = None
     interrupt: threading.Event | None = None
     output_limit_chars: int = 16_000
+    idempotency_key: str = ""
 
 
 class Tool(Protocol):

@@ -1,7 +1,7 @@
 """Declared tools: a command with a schema and an effect, which a profile adds. No Python of its runs here.
 
-The command is run by `sh -c` in the sandbox, with the arguments as JSON on standard input and the call's key
-in AGENTDESK_IDEMPOTENCY_KEY, the same when the call is run again, so that the other side can refuse a double.
+The command is run by `sh -c` in the sandbox, with the arguments as JSON on standard input and the effect's key
+in AGENTDESK_IDEMPOTENCY_KEY, so that the other side can refuse a double.
 """
 
 from __future__ import annotations
@@ -75,7 +75,10 @@ class DeclaredTool:
                 ["sh", "-c", self.command],
                 key=context.key,
                 stdin=stdin,
-                env={"AGENTDESK_IDEMPOTENCY_KEY": context.key, "AGENTDESK_TOOL": self.spec.name},
+                env={
+                    "AGENTDESK_IDEMPOTENCY_KEY": context.idempotency_key or context.key,
+                    "AGENTDESK_TOOL": self.spec.name,
+                },
                 timeout_s=self.spec.timeout_s,
                 on_output=context.on_output,
                 interrupt=context.interrupt,

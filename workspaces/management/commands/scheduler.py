@@ -47,6 +47,7 @@ class Command(BaseCommand):
                 schedule.redispatch_due(after_s=again_after)
                 sleep.end_claims()
                 sleep.call_next(settings.WAKES_AT_ONCE)
+                sleep.call_left()
                 sleep.call_idle(settings.IDLE_TIMEOUT_S)
                 schedule.call_for_nodes()
                 terminal.redispatch_commands(after_s=again_after)

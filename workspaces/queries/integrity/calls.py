@@ -77,6 +77,8 @@ RULES = [
                (CASE WHEN l.state = 'completed' AND NOT EXISTS (
                           SELECT 1 FROM workspaces_toolcall d WHERE d.effect_key = l.key AND d.status = 'done')
                      THEN 'no call has its result' END),
+               (CASE WHEN l.state = 'intended' AND c.status = 'abandoned'
+                     THEN 'it is under way by a call that was given up' END),
                (CASE WHEN l.state = 'intended' AND c.status = 'done' AND NOT EXISTS (
                           SELECT 1 FROM workspaces_escalation x WHERE x.tool_call_id = c.id
                              AND (x.status = 'answered' AND x.decision IN ('reject', 'answer')
