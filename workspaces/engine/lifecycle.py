@@ -130,9 +130,11 @@ def end_leftovers(workspace_id: int) -> bool:
     fence = moves.claim_leftovers(workspace_id, lease_s=settings.LEASE_S)
     if fence is None:
         return False
+    workspace = Workspace.objects.get(pk=workspace_id)
     try:
         with _kept(workspace_id, fence):
-            sandbox_for(Workspace.objects.get(pk=workspace_id)).stop()
+            sandbox_for(workspace).stop()
+        record_last_connections(workspace)
     except SandboxError as error:
         logger.warning("what a task left in workspace %s was not ended: %s", workspace_id, error)
         moves.leftovers_stay(workspace_id, fence)
