@@ -5,6 +5,7 @@ Within `with ground.spoken_to():` the models of the test's thread speak to the g
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import subprocess
@@ -16,6 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+import docker
 import redis
 from django.conf import settings
 from django.db import connection, connections
@@ -50,12 +52,13 @@ def speaking_to(url: str) -> Iterator[None]:
 class Ground:
     """Servers at first; `worker()` and `scheduler()` start as many of those as are wanted."""
 
-    def __init__(self, home: Path | None = None, **more: str) -> None:
+    def __init__(self, home: Path | None = None, *, driver: str = "local", **more: str) -> None:
+        self.driver = driver
         self.home = home or Path(tempfile.mkdtemp(prefix="agentdesk-ground-"))
         # what the test seals, the ground's processes must be able to open
         environment.kept_secret(self.home, "field_keys", "\n".join(settings.FIELD_ENCRYPTION_KEYS))
         self.settings = {
-            "AGENTDESK_SANDBOX_DRIVER": "local",
+            "AGENTDESK_SANDBOX_DRIVER": driver,
             "AGENTDESK_DEMO": "0",
             "AGENTDESK_LEASE_S": "3",
             "AGENTDESK_DRAIN_S": "1",
@@ -96,6 +99,8 @@ class Ground:
 
     def close(self) -> None:
         self.end_processes()
+        if self.driver == "docker":
+            self._let_go_of_containers()
         self.stack.close()
         shutil.rmtree(self.home, ignore_errors=True)
 
@@ -150,11 +155,23 @@ class Ground:
         return redis.Redis.from_url(addresses.client_url(self.stack.environment["VALKEY_URL"]))
 
     def sandbox(self, workspace: Workspace) -> Sandbox:
-        driver = make_driver("local", self.home / "sandboxes" / "local")
+        driver = make_driver(self.driver, self.home / "sandboxes" / self.driver)
         return driver.open(SandboxSpec(key=workspace.sandbox_key))
 
     def lines(self, task: Task, path: str) -> list[str]:
         return self.sandbox(task.workspace).read(path).decode().split()
+
+    def _let_go_of_containers(self) -> None:
+        """And of the disks that are mounted in this home."""
+        root = self.home / "sandboxes" / "docker"
+        site = hashlib.sha256(os.fsencode(root.resolve())).hexdigest()[:8]
+        client = docker.from_env()
+        for container in client.containers.list(all=True, filters={"label": f"agentdesk.site={site}"}):
+            container.remove(force=True)
+        client.close()
+        for line in Path("/proc/mounts").read_text().splitlines():
+            if (where := line.split()[1]).startswith(f"{self.home}/"):
+                subprocess.run(["umount", where], check=False)
 
     def _child(self, name: str, argv: list[str], more: dict[str, str]) -> Child:
         child = Child(

@@ -14,6 +14,7 @@ import pytest
 
 from agentdesk import environment
 from tests.harness import events, eventually, kinds, make_user, make_workspace, scripted_task
+from tests.sandboxes.conftest import open_driver
 from tests.stack.ground import Ground, ended
 from workspaces.actions.tasks import pause_task, resume_task
 from workspaces.domain.states import PauseMode, TaskStatus
@@ -184,3 +185,35 @@ def test_a_folder_with_other_things_is_not_backed_up_into(folders: tuple[Path, P
     with pytest.raises(BackupError, match="something else"):
         back_up(backup)
     assert [path.name for path in backup.iterdir()] == ["letter.txt"]
+
+
+@pytest.mark.long
+@pytest.mark.docker
+@pytest.mark.parametrize("store", ["btrfs", "content"])
+def test_containers_and_their_disks_are_made_anew_on_an_engine_that_knows_nothing_of_them(
+    folders: tuple[Path, Path], store: str
+) -> None:
+    backup, home = folders
+    settings = {"AGENTDESK_SANDBOX_STORE": store}
+    open_driver("docker", store, home / "probe").close()
+    with Ground(driver="docker", **settings) as ground, ground.spoken_to():
+        ground.worker()
+        ground.scheduler()
+        task = scripted_task(STEPS, workspace=make_workspace(make_user("keeper"), driver="docker"))
+        eventually(lambda: paused_after_a_step(task), within_s=90)
+        ground.manage("backup", str(backup))
+        ground.manage("backup", str(backup))
+        big = ground.sandbox(task.workspace).read("big")
+    shutil.rmtree(home)
+    done = restore(backup, home, AGENTDESK_SANDBOX_STORE=store)
+    assert done.returncode == 0, done.stderr[-2000:]
+    with Ground(home, driver="docker", **settings) as anew, anew.spoken_to():
+        anew.worker()
+        anew.scheduler()
+        resume_task(task.pk, reason="restored", actor=task.created_by)
+        eventually(lambda: ended(task), within_s=90, what="the paused task goes on")
+        task.refresh_from_db()
+        assert task.status == TaskStatus.SUCCEEDED, kinds(task)
+        assert anew.sandbox(task.workspace).read("big") == big
+        assert anew.sandbox(task.workspace).read("deep/er/a.txt") == b"one\ntwo\n"
+        assert "0 broken" in anew.manage("verify", "--deep")
