@@ -81,7 +81,14 @@ TEMPLATES = [
 DATABASE_URL = text("DATABASE_URL", connections.embedded_database_url(AGENTDESK_RUN))
 DATABASE: dict[str, Any] = connections.django_database(DATABASE_URL)
 # One pool a process. A thread gives its connection back when its request, job or message is done.
-DATABASE["OPTIONS"] |= {
+DATABASE["OPTIONS"] = {
+    # a server that is cut off without a word is noticed within half a minute (none of it matters on a socket)
+    "connect_timeout": "5",
+    "keepalives_idle": "10",
+    "keepalives_interval": "5",
+    "keepalives_count": "3",
+    "tcp_user_timeout": "20000",
+    **DATABASE["OPTIONS"],
     "application_name": "agentdesk",
     "options": " ".join(
         [

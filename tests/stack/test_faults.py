@@ -101,19 +101,17 @@ def test_postgres_away_for_a_while_asks_nobody_and_the_reply_is_kept(ground: Gro
 
 
 def test_a_worker_told_to_end_hands_its_command_over_at_once(ground: Ground) -> None:
-    """The lease is a minute long: only a lease let go of explains that the next worker goes on now."""
-    lease = {"AGENTDESK_LEASE_S": "60"}
+    """The lease is ten minutes long: only a lease let go of explains that the next worker goes on now."""
+    lease = {"AGENTDESK_LEASE_S": "600"}
     first = ground.worker("first", **lease)
     ground.scheduler()
     task = scripted_task(LONG)
     eventually(lambda: running_command(task), within_s=60)
-    began = time.monotonic()
-    assert first.stop(30), "it had to be killed"
+    assert first.stop(60), "it had to be killed"
     assert not ended(task), "it waited for the whole command"
     assert "handed over in mid-phase" not in ground.log(first)
     ground.worker("second", **lease)
-    eventually(lambda: ended(task), within_s=40, what="the next worker waits for the command")
-    assert time.monotonic() - began < 50
+    eventually(lambda: ended(task), within_s=90, what="the next worker waits for the command")
     assert done_once(task)
     assert ground.lines(task, "log") == ["begun", "ended"]
     assert ToolCall.objects.get(task=task, position=0, step__number=1).attempt == 1
@@ -126,7 +124,7 @@ def test_a_worker_told_to_end_finishes_the_phase_that_runs_and_begins_no_other(g
     ground.scheduler()
     task = scripted_task(SLOW)
     eventually(lambda: ModelCall.objects.filter(task=task, status="running").exists(), within_s=60)
-    assert first.stop(30), "it had to be killed"
+    assert first.stop(60), "it had to be killed"
     assert ModelCall.objects.get(task=task).status == ModelCallStatus.REPLIED.value, "a paid reply was thrown away"
     assert not ToolCall.objects.filter(task=task).exists(), "another phase began"
     ground.worker("second")

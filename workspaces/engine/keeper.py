@@ -98,6 +98,7 @@ class Keeper:
         threading.Thread(target=self._finish_drain, args=(within_s, end), name="drain", daemon=True).start()
 
     def _finish_drain(self, within_s: float, end: Callable[[], None]) -> None:
+        until = time.monotonic() + within_s
         if not self._empty_within(within_s):
             with self._lock:
                 for orders in self._held.values():
@@ -110,8 +111,8 @@ class Keeper:
             with contextlib.suppress(DatabaseError, InterfaceError):
                 if leases.release(orders.task_id, orders.fence):
                     leases.call(orders.task_id)
-        if not held:
-            time.sleep(INTERRUPTED_S)  # for an end in order
+        if not held:  # for an end in order; other jobs have as long as the phases had
+            time.sleep(max(0.0, until - time.monotonic()) + INTERRUPTED_S)
         end()
 
     def _empty_within(self, seconds: float) -> bool:
@@ -133,6 +134,7 @@ class Keeper:
     def _watch_on(self) -> None:
         renewed_at = time.monotonic()
         passed_over: set[int] = set()  # locked when the others were renewed
+        told = False
         while True:
             time.sleep(WATCH_S)
             with self._lock:
@@ -148,8 +150,11 @@ class Keeper:
                 elif passed_over:
                     passed_over = self._renew({pk: held[pk] for pk in passed_over & held.keys()})
                 self._look(held)
+                told = False
             except (OperationalError, InterfaceError, DatabaseError) as error:
-                logger.warning("the database does not answer the keeper: %s", error)
+                if not told:
+                    logger.warning("the database does not answer the keeper: %s", error)
+                told = True  # once an absence, not five times a second
                 connection.close()
                 if time.monotonic() - renewed_at > self.lease_s:
                     for orders in held.values():
