@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 UV_VERSION := 0.13.9
 
-.PHONY: help up test test-long check lint fmt lock test-model bench-engine bench-sleep bench-idle bench-retention pictures sandbox-image
+.PHONY: help up test test-long check lint fmt lock test-model chaos bench-engine bench-sleep bench-idle bench-retention pictures sandbox-image
 
 help:
 	@echo "make up            run everything on this machine (Ctrl-C stops it)"
@@ -15,6 +15,7 @@ help:
 	@echo "make lock          write requirements*.lock anew from pyproject.toml"
 	@echo "make sandbox-image build the sandbox image"
 	@echo "make test-model    the tests that talk to a real local model"
+	@echo "make chaos SEED=n  kill and cut off parts of the product while it works, then audit it (SEEDS=1-20 for many)"
 	@echo "make bench-engine  the engine's own time per step"
 	@echo "make bench-sleep   saving, sleeping, waking, restoring and forking, beside docker commit"
 	@echo "make bench-idle    1,000 sleeping workspaces, and 20 that wake at once"
@@ -73,6 +74,10 @@ test-model:
 	@$(PYTHON) agentdesk/bootstrap.py test
 	@$(BIN)/python -m tests.model.weights
 	@exec $(BIN)/python -m pytest -m model -s tests/model
+
+chaos:
+	@$(PYTHON) agentdesk/bootstrap.py test
+	@SEED="$(SEED)" SEEDS="$(SEEDS)" exec $(BIN)/python -m tests.chaos.run $(CHAOS)
 
 bench-engine:
 	@$(PYTHON) agentdesk/bootstrap.py test
