@@ -32,7 +32,7 @@ def test_a_connection_that_is_cut_off_is_away_and_a_bad_statement_is_not() -> No
     connection.close()
 
 
-def test_no_server_no_connection_to_give_and_no_more_room_are_away() -> None:
+def test_no_server_no_connection_no_lock_to_give_and_no_more_room_are_away() -> None:
     with pytest.raises(psycopg.OperationalError) as refused:
         psycopg.connect("host=/nowhere dbname=x", connect_timeout=2)
     assert is_away(refused.value)
@@ -47,7 +47,7 @@ def test_no_server_no_connection_to_give_and_no_more_room_are_away() -> None:
         assert is_away(wrapped(OperationalError, kind("x")))
     assert is_away(InterfaceError("connection already closed"))
     for kind in (psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected):
-        assert not is_away(wrapped(OperationalError, kind("x")))
+        assert is_away(wrapped(OperationalError, kind("x")))
     for error in (IntegrityError("x"), DataError("x"), ProgrammingError("x"), ValueError("x"), OSError("x"), None):
         assert not is_away(error)
 

@@ -13,6 +13,7 @@ from django.db import InterfaceError, OperationalError, connection
 # Classes of SQLSTATE (Postgres manual, appendix A): no connection; too few resources, its own disk among them
 AWAY_CLASSES = ("08", "53")
 AWAY_STATES = ("57P01", "57P02", "57P03", "57P05", "25006")  # stops, crashed, starts, cut off; a standby for now
+BUSY_STATES = ("40001", "40P01", "55P03")  # it lost to another transaction, a deadlock, a lock not given in time
 
 COLLECTOR_LOCK = 7_411_905  # the advisory lock of whoever drops snapshots (exclusive) or needs them all (shared)
 
@@ -52,16 +53,16 @@ def database_now() -> datetime:
 
 
 def is_away(error: BaseException | None) -> bool:
-    """Whether it only says that the database cannot be reached now: nothing is wrong with what was asked of it.
+    """Whether it only says that the database cannot answer now: nothing is wrong with what was asked of it.
 
-    Also a connection that broke in mid-question, and a pool that has none to give. Not a statement that was too
-    slow, nor a lock that was not given.
+    Also a connection that broke in mid-question, a pool that has none to give, and a lock that somebody else had for
+    too long. Not a statement that was too slow: it would be so again.
     """
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         seen.add(id(error))
         if isinstance(error, psycopg.Error) and error.sqlstate:
-            return error.sqlstate[:2] in AWAY_CLASSES or error.sqlstate in AWAY_STATES
+            return error.sqlstate[:2] in AWAY_CLASSES or error.sqlstate in AWAY_STATES + BUSY_STATES
         if isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
             return True  # the client's own words: refused, broken, closed, none in the pool
         cause = error.__cause__
