@@ -33,6 +33,7 @@ def main() -> int:
     figures: dict[str, Any] = {"steps": chosen.steps, "files": chosen.files, "mb": chosen.mb}
     figures |= {"keep_last": LAST, "keep_every": EVERY, "most_kept_ever": 1 + LAST + CEILING}
     holds = True
+    began = time.monotonic()
     for store in chosen.store or ("btrfs", "content"):
         command = [sys.executable, "-c", f"from tests.bench.retention import run; run({store!r}, {vars(chosen)!r})"]
         ran = subprocess.run(command, capture_output=True, text=True, check=False)  # a store a process
@@ -45,6 +46,7 @@ def main() -> int:
                 print(f"{store}: {line}")
         figures |= {f"{store}_{name}": float(value) for name, value in found.items()}
         holds = holds and bool(figures.get(f"{store}_holds"))
+    figures["took_s"] = round(time.monotonic() - began)
     figures["holds"] = holds
     return tell(figures)
 

@@ -48,9 +48,8 @@ def let_the_claim_run_out(workspace_id: int) -> None:
     ("module", "path", "when"),
     [
         (MOVES, "claim_sleep", "after"),
-        (SANDBOX, "DiskSandbox.snapshot", "after"),
-        (MOVES, "confirm_sleep", "after"),
         (SANDBOX, "DiskSandbox.stop", "after"),
+        (SANDBOX, "DiskSandbox.snapshot", "after"),
         (MOVES, "slept", "after"),
     ],
 )

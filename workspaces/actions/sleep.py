@@ -235,7 +235,10 @@ def call_idle(site_timeout_s: int) -> int:
 
 
 def claim_sleep(workspace_id: int, *, lease_s: float, site_timeout_s: int) -> Nap | None:
-    """awake → falling asleep, by one conditional UPDATE; None when it is not (or no longer) idle."""
+    """awake → falling asleep, by one conditional UPDATE; None when it is not (or no longer) idle.
+
+    From here until `slept` nobody can wake it; who wants to, waits in the queue.
+    """
     statement = f"""
         UPDATE workspaces_workspace AS changed
            SET state = %(state)s, state_fence = changed.state_fence + 1, state_since = statement_timestamp(),
@@ -255,25 +258,6 @@ def claim_sleep(workspace_id: int, *, lease_s: float, site_timeout_s: int) -> Na
         cursor.execute(statement, values)
         row = cursor.fetchone()
     return Nap(workspace_id, *row) if row else None
-
-
-def confirm_sleep(nap: Nap, *, lease_s: float) -> bool:
-    """The last look before the sandbox ends, with the lease renewed: False when somebody has come meanwhile.
-
-    From here until `slept` nobody can wake it; who wants to, waits in the queue.
-    """
-    with connection.cursor() as cursor:
-        cursor.execute(
-            f"""
-            UPDATE workspaces_workspace AS place
-               SET state_until = statement_timestamp() + make_interval(secs => %(lease_s)s)
-              FROM (SELECT interval '0' AS timeout) AS idle
-             WHERE place.id = %(id)s AND place.state = '{S.FALLING_ASLEEP}' AND place.state_fence = %(fence)s
-               AND place.wake_wanted_at IS NULL AND place.used_at = %(used_at)s::timestamptz AND {_UNUSED}
-            """,  # noqa: S608
-            {"lease_s": lease_s, "id": nap.workspace_id, "fence": nap.fence, "used_at": nap.used_at},
-        )
-        return cursor.rowcount == 1
 
 
 def slept(nap: Nap, info: SnapshotInfo) -> bool:
@@ -309,13 +293,8 @@ def slept(nap: Nap, info: SnapshotInfo) -> bool:
     return True
 
 
-def keep_snapshot(workspace_id: int, info: SnapshotInfo) -> None:
-    """A snapshot that was taken for a sleep that did not come: kept by its name, so that its bytes can be freed."""
-    store_snapshot(Workspace(pk=workspace_id), info)
-
-
 def stay_awake(nap: Nap) -> bool:
-    """falling asleep → awake: somebody came, or the disk could not be saved."""
+    """falling asleep → awake: the sandbox could not be ended or the disk not be saved. Whoever waits tries it."""
     return _settle(nap.workspace_id, nap.fence, S.FALLING_ASLEEP, S.AWAKE)
 
 

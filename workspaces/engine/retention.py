@@ -9,8 +9,8 @@ from __future__ import annotations
 import logging
 
 from workspaces.actions import retention
-from workspaces.engine.boxes import driver_for, open_drivers
-from workspaces.models import Snapshot
+from workspaces.engine.boxes import driver_for, driver_named
+from workspaces.models import Snapshot, Workspace
 from workspaces.queries.database import collecting
 from workspaces.sandboxes.base import SandboxError
 
@@ -29,9 +29,9 @@ def run() -> None:
 
 
 def _tidy() -> None:
-    for driver in open_drivers():
+    for name in Workspace.objects.order_by("driver").values_list("driver", flat=True).distinct():
         try:
-            driver.snapshots.tidy()
+            driver_named(name).snapshots.tidy()
         except SandboxError as error:
             logger.warning("the room of what was dropped was not given back: %s", error)
 

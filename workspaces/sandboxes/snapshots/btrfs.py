@@ -163,10 +163,10 @@ class BtrfsStore:
     def tidy(self) -> int:
         with locked(self.root / "tidy.lock"):
             doomed = [*(self.mount / "gone").iterdir(), *(self.mount / "snapshots").glob("*/.*")]
-            if doomed:
-                with self._uncounted():
-                    for folder in doomed:
-                        self._delete_subvolume(folder)
+            with self._uncounted():  # also with nothing to do: an earlier one may have been killed before it counted
+                for folder in doomed:
+                    self._delete_subvolume(folder)
+                if doomed:
                     _btrfs("filesystem", "sync", self.mount)  # wakes the kernel's cleaner
                     _btrfs("subvolume", "sync", self.mount)
             return len(doomed)
