@@ -10,11 +10,12 @@ import pytest
 from django.db import IntegrityError, connection, transaction
 from django.utils import timezone
 
-from tests.harness import make_user, make_workspace, scripted_profile, scripted_task, work
+from tests.harness import check_history, make_user, make_workspace, scripted_profile, scripted_task, work
 from workspaces.actions.errors import Refused
 from workspaces.actions.latches import place_latch
 from workspaces.actions.pen import writing
 from workspaces.actions.tasks import cancel_task, pause_task, send_message, write_note
+from workspaces.domain.effects import canonical_json
 from workspaces.domain.events import GENESIS, EventKind, event_hash
 from workspaces.domain.states import PauseMode
 from workspaces.models import AuditEntry, Event, Message, ModelCall, ProfileVersion, Task, UsageRecord
@@ -32,6 +33,18 @@ replies:
 
 def done_task() -> Task:
     return work(scripted_task(STEPS, input_usd_per_mtok="3", output_usd_per_mtok="15"))
+
+
+@pytest.mark.parametrize("number", [1e16, -1e16, 1.5e300, 123456789012345678.0, -0.0, 1e-7, 5e-324, 0.1, 1.0, 10**30])
+def test_a_number_has_the_same_hash_before_and_after_it_was_stored(number: float) -> None:
+    task = done_task()
+    with writing(task.pk) as pen:
+        pen.event(EventKind.NOTE_WRITTEN, section="numbers", text="", by="agent", deep=[{"number": number}])
+    stored = Event.objects.get(task=task, seq=task.last_seq + 1).data
+    assert canonical_json(stored) == canonical_json(
+        {"section": "numbers", "text": "", "by": "agent", "deep": [{"number": number}]}
+    )
+    check_history(task)
 
 
 def test_the_chain_of_hashes_can_be_computed_again_from_what_is_stored() -> None:

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
+from decimal import Decimal
 from enum import StrEnum
 from typing import Any
+
+_WRITTEN_OUT = 1e16  # from here on a float is written with an exponent
 
 
 class Effect(StrEnum):
@@ -27,8 +31,23 @@ class Effect(StrEnum):
 
 
 def canonical_json(value: Any) -> str:
-    """One text for one value: sorted keys, no spaces. Raises ValueError for NaN and infinities."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    """One text for one value: sorted keys, no spaces. Raises ValueError for NaN and infinities.
+
+    Also for one that was stored and read again: the database writes large numbers out, and knows no negative zero.
+    """
+    return json.dumps(_as_stored(value), sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
+
+def _as_stored(value: Any) -> Any:
+    if isinstance(value, float):
+        if abs(value) >= _WRITTEN_OUT and math.isfinite(value):
+            return int(Decimal(repr(value)))  # the digits that JSON says, not those of the binary number
+        return value or 0.0
+    if isinstance(value, dict):
+        return {key: _as_stored(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_as_stored(item) for item in value]
+    return value
 
 
 def arguments_hash(name: str, arguments: dict[str, Any]) -> str:
