@@ -78,6 +78,11 @@ def test_a_workspace_is_placed_where_the_most_memory_is_left() -> None:
 
 
 @pytest.mark.usefixtures("three")
+def test_those_that_are_placed_and_not_awake_yet_take_their_room() -> None:
+    assert [placed(memory_gb=7) for _ in range(3)] == ["b", "b", "c"]  # 16, 9 and then 8 of 2, 8 and 4
+
+
+@pytest.mark.usefixtures("three")
 def test_a_node_without_the_runtime_takes_nothing() -> None:
     workspace = make_workspace(make_user(), driver="docker")
     place = moves.place_workspace

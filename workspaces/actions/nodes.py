@@ -9,6 +9,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from datetime import timedelta
 
 from django.db import transaction
 from django.db.models import Q, Sum
@@ -24,7 +25,9 @@ from workspaces.sandboxes.engines import EngineFacts
 
 from .clock import database_now
 from .pen import Pen, writing
-from .sleep import stopped
+from .sleep import stopped, use_workspace
+
+WAKES_WITHIN_S = 30
 
 
 def fresh_key() -> str:
@@ -76,6 +79,7 @@ def place_workspace(workspace_id: int, *, names: Collection[str], runtime: str) 
         chosen = roomiest(rooms, workspace.memory_bytes, runtime)
         if chosen is not None:
             Workspace.objects.filter(pk=workspace_id).update(node=chosen)
+            use_workspace(workspace_id)
         return chosen
 
 
@@ -199,14 +203,15 @@ def _leave(workspace: Workspace, node: str, key: str) -> None:
     Leftover.objects.create(node=workspace.node, workspace=workspace, sandbox_key=workspace.sandbox_key)
     Workspace.objects.filter(pk=workspace.pk).update(node=node, sandbox_key=key, network_read=0)
     stopped(workspace.pk)
+    use_workspace(workspace.pk)
 
 
 def _rooms(names: Collection[str]) -> list[Room]:
     """The nodes that answer, and what the workspaces that are awake on them may use. Their rows stay locked."""
     nodes: Iterable[Node] = Node.objects.select_for_update().filter(name__in=names).order_by("name")
-    awake = Workspace.objects.filter(driver=Workspace.Driver.DOCKER.value, node__in=names).exclude(
-        state=WorkspaceState.ASLEEP.value
-    )
+    about_to_wake = Q(used_at__gt=Now() - timedelta(seconds=WAKES_WITHIN_S))  # placed a moment ago
+    awake = Workspace.objects.filter(driver="docker", node__in=names)
+    awake = awake.filter(about_to_wake | ~Q(state=WorkspaceState.ASLEEP.value))
     used = dict(awake.order_by().values_list("node").annotate(bytes=Sum("memory_bytes")))
     return [
         Room(node.name, node.memory_bytes, used.get(node.name, 0), frozenset(node.runtimes))

@@ -15,6 +15,7 @@ SECTIONS = (
     ("/inbox/", "inbox"),
     ("/workspaces/", "workspaces"),
     ("/profiles/", "profiles"),
+    ("/nodes/", "nodes"),
     ("/tasks/new/", "new"),
 )
 
