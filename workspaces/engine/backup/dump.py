@@ -47,6 +47,12 @@ def load(source: Path) -> None:
     )
 
 
+def has_tables() -> bool:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT to_regclass('workspaces_user') IS NOT NULL")
+        return bool(cursor.fetchone()[0])
+
+
 def server_version() -> str:
     with connection.cursor() as cursor:
         cursor.execute("SHOW server_version")

@@ -67,8 +67,7 @@ def restore(folder: Path) -> Counter[str]:
 
 def _refuse_unless_empty() -> None:
     with connection.cursor() as cursor:
-        cursor.execute("SELECT to_regclass('workspaces_user') IS NOT NULL")
-        if cursor.fetchone()[0]:
+        if dump.has_tables():
             cursor.execute("SELECT EXISTS (SELECT FROM workspaces_user) OR EXISTS (SELECT FROM workspaces_workspace)")
             if cursor.fetchone()[0]:
                 raise BackupError(

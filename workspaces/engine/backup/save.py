@@ -32,6 +32,8 @@ Lines = dict[str, dict[int, list[str]]]  # driver → workspace → refs, oldest
 def back_up(folder: Path, *, with_keys: bool = True) -> Manifest:
     """Raises BackupError; what was a whole backup before stays one."""
     folder = folder.absolute()
+    if not dump.has_tables():
+        raise BackupError("There is nothing to back up: the database has no tables yet.")
     earlier = _opened(folder)
     with collector_held_off():
         made_at = database_now().isoformat()

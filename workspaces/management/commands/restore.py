@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, folder: Path, **options: Any) -> None:
         began = time.monotonic()
+        logging.getLogger("workspaces.live").setLevel(logging.ERROR)  # nobody watches, Valkey does not run
         connection.settings_dict["OPTIONS"]["application_name"] = OTHER_NAME
         try:
             with postgres_at_hand(alone=True):
