@@ -13,7 +13,13 @@
 
   const newest = () => Number(document.getElementById("trace-seq")?.dataset.seq || live.dataset.after);
   const openPanel = () => document.querySelector("#panel [data-panel][aria-current]")?.dataset.panel || "";
-  const atTop = () => trace.getBoundingClientRect().top > 0 && !document.querySelector(".event[aria-current]");
+  // somebody is about to click, has the keyboard in a row, or marks text: nothing moves under their hands
+  const inUse = () => {
+    const marked = document.getSelection();
+    return trace.querySelector(":is(a, button, summary):hover, :focus-visible")
+      || (marked && !marked.isCollapsed && trace.contains(marked.anchorNode));
+  };
+  const atTop = () => trace.getBoundingClientRect().top > 0 && !document.querySelector(".event[aria-current]") && !inUse();
 
   // ---- hello, on the first connection and after each that was lost
   live.addEventListener("htmx:wsOpen", (event) => {
@@ -76,9 +82,11 @@
     showWaiting();
     live.scrollIntoView({ block: "start" });
   });
-  window.addEventListener("scroll", () => {
-    if (incoming.childElementCount && atTop()) showWaiting();
-  }, { passive: true });
+  const showIfFree = () => { if (incoming.childElementCount && atTop()) showWaiting(); };
+  window.addEventListener("scroll", showIfFree, { passive: true });
+  trace.addEventListener("pointerout", () => setTimeout(showIfFree, 150));
+  trace.addEventListener("focusout", () => setTimeout(showIfFree, 150));
+  document.addEventListener("selectionchange", showIfFree);
 
   // ---- old rows make room; the link to them is the same that the server renders
   function foldOld() {

@@ -138,3 +138,46 @@ def test_somebody_reading_older_rows_is_not_moved(product: Product, desk: Any, p
     assert abs(now - reads[1]) <= 2
     page.locator("#trace-new").click()
     olive.until(lambda: olive.shown_seqs() == product.seqs(task)[::-1], what="every row, once")
+
+
+def test_rows_do_not_move_a_link_away_from_under_the_pointer(
+    product: Product, desk: Any, person: Callable[..., Person]
+) -> None:
+    task = desk.task(STEADY, hold=True)
+    olive = person(desk.operator["id"])
+    page = olive.open(f"/tasks/{task}/", live=True)
+    page.locator("#control-resume").click()
+    olive.until(lambda: len(olive.shown_seqs()) > 10, within_s=30, what="rows arrive")
+    seq = olive.until(
+        lambda: page.evaluate(
+            "() => { const link = document.querySelector('#trace .event-seq');"
+            " const box = link.getBoundingClientRect(); return [link.textContent, box.x + 4, box.y + 4]; }"
+        )
+    )
+    page.mouse.move(seq[1], seq[2])
+    page.locator("#trace-new:not([hidden])").wait_for(timeout=30_000)
+    under = page.evaluate("([, x, y]) => document.elementFromPoint(x, y).closest('.event').id", seq)
+    waiting = page.locator("#trace-new")
+    olive.until(lambda: int(waiting.inner_text().split()[0]) > 12, within_s=60, what="a step and more has come")
+    assert page.evaluate("([, x, y]) => document.elementFromPoint(x, y).closest('.event').id", seq) == under
+    page.mouse.move(5, 5)
+    olive.wait_status("succeeded", within_s=60)
+    olive.until(lambda: olive.shown_seqs() == product.seqs(task)[::-1], what="then every row is shown, once")
+
+
+def test_rows_that_came_by_the_socket_are_those_of_a_fresh_page(
+    product: Product, desk: Any, person: Callable[..., Person]
+) -> None:
+    task = desk.task(BRIEF, hold=True)
+    olive = person(desk.operator["id"])
+    page = olive.open(f"/tasks/{task}/", live=True)
+    page.locator("#control-resume").click()
+    olive.wait_status("succeeded", within_s=60)
+    olive.until(lambda: olive.shown_seqs() == product.seqs(task)[::-1], what="every row")
+    rows = (
+        "() => [...document.querySelectorAll('#trace > .event')].map(row => { const copy = row.cloneNode(true);"
+        " copy.querySelectorAll('time').forEach(time => time.remove()); return copy.outerHTML; })"
+    )
+    arrived = page.evaluate(rows)
+    page.reload()
+    assert page.evaluate(rows) == arrived

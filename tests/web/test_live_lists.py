@@ -17,6 +17,11 @@ from workspaces.actions.workspaces import set_member
 from workspaces.domain.escalations import Decision
 from workspaces.models import User
 from workspaces.web.consumers import lists
+from workspaces.web.consumers.fleet import FleetConsumer
+from workspaces.web.consumers.inbox import InboxConsumer
+from workspaces.web.consumers.task import TaskConsumer
+from workspaces.web.consumers.terminal import TerminalConsumer
+from workspaces.web.consumers.watcher import Watcher
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -158,3 +163,17 @@ def test_a_new_question_is_offered(desk: Desk) -> None:
             assert seen.text("#inbox-new") == "Show 1 new question"
 
     run(test())
+
+
+def test_a_page_that_is_left_while_something_is_told_is_no_failure() -> None:
+    class Gone(Watcher):
+        async def base_send(self, message: Any) -> None:
+            raise OSError("the client has disconnected")
+
+    async def test() -> None:
+        watcher = Gone()
+        await watcher.send(text_data="news")
+        await watcher.close(code=1011)
+
+    asyncio.run(test())
+    assert all(issubclass(each, Watcher) for each in (TaskConsumer, FleetConsumer, InboxConsumer, TerminalConsumer))

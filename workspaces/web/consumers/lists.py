@@ -15,12 +15,12 @@ from typing import Any
 from urllib.parse import parse_qs
 
 from channels.db import database_sync_to_async
-from channels.generic.websocket import AsyncWebsocketConsumer
 
 from workspaces.models import User
 from workspaces.queries.access import visible_workspaces
 
 from .session import user_of_session
+from .watcher import Watcher
 
 FLUSH_EVERY_S = 0.5
 CHECK_EVERY_S = 10.0
@@ -31,7 +31,7 @@ TRY_AGAIN = 1011
 logger = logging.getLogger(__name__)
 
 
-class LiveList(AsyncWebsocketConsumer):
+class LiveList(Watcher):
     """Subclasses render: `prepare` once, `fragments` for the tasks that changed."""
 
     user: User

@@ -14,7 +14,6 @@ import time
 from typing import Any
 
 from channels.db import database_sync_to_async
-from channels.generic.websocket import AsyncWebsocketConsumer
 from django.template.loader import render_to_string
 
 from workspaces.domain.events import EventKind
@@ -27,6 +26,7 @@ from workspaces.web.task_parts import BUSY, LIVE_PANELS, head_context, panel_con
 from workspaces.web.trace_rows import rows_of
 
 from .session import user_of_session
+from .watcher import Watcher
 
 logger = logging.getLogger(__name__)
 
@@ -39,7 +39,7 @@ NOT_SIGNED_IN = 4401
 NOT_FOUND = 4404
 
 
-class TaskConsumer(AsyncWebsocketConsumer):
+class TaskConsumer(Watcher):
     task_id: int
     follower: asyncio.Task[None] | None = None
 

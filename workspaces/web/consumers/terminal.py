@@ -14,7 +14,6 @@ import time
 from typing import Any
 
 from channels.db import database_sync_to_async
-from channels.generic.websocket import AsyncWebsocketConsumer
 from django.template.loader import render_to_string
 from django.utils.html import escape
 
@@ -22,6 +21,7 @@ from workspaces.queries.terminal import PAGE_SIZE, commands_of, operated_workspa
 from workspaces.web.terminal_parts import state_context
 
 from .session import user_of_session
+from .watcher import Watcher
 
 logger = logging.getLogger(__name__)
 
@@ -31,7 +31,7 @@ NOT_SIGNED_IN = 4401
 NOT_FOUND = 4404
 
 
-class TerminalConsumer(AsyncWebsocketConsumer):
+class TerminalConsumer(Watcher):
     workspace_id: int
     follower: asyncio.Task[None] | None = None
 
