@@ -309,7 +309,7 @@ def test_a_sandbox_that_runs_although_its_workspace_sleeps_is_ended() -> None:
     sandbox_for(task.workspace).start()
     busy = paused_in_a_command()
     Workspace.objects.filter(pk=busy.workspace_id).update(state="asleep")
-    lifecycle.sweep("local")
+    assert lifecycle.sweep_all() == 1
     assert sandbox_for(task.workspace).state() == "stopped"
     assert sandbox_for(busy.workspace).state() == "frozen"
 
