@@ -101,6 +101,10 @@ class Ground:
         self.end_processes()
         if self.driver == "docker":
             self._let_go_of_containers()
+        elif (self.home / "sandboxes" / "local").is_dir():
+            driver = make_driver("local", self.home / "sandboxes" / "local")
+            for key in driver.awake():
+                driver.open(SandboxSpec(key=key)).stop()
         self.stack.close()
         shutil.rmtree(self.home, ignore_errors=True)
 

@@ -37,7 +37,7 @@ replies:
 COMMAND = """
 replies:
   - calls: [{name: write_file, arguments: {path: kept.txt, content: kept}}]
-  - calls: [{name: shell, arguments: {command: "echo ran >> log; sleep 20"}}]
+  - calls: [{name: shell, arguments: {command: "echo ran >> log; sleep 90"}}]
   - calls: [{name: finish, arguments: {summary: done}}]
 """
 CHARGE = """
@@ -50,7 +50,7 @@ TOOL = {
     "description": "Charge the customer.",
     "parameters": {"type": "object", "properties": {"amount": {"type": "number"}}, "required": ["amount"]},
     "effect": "external",
-    "command": "sleep 20; echo charged",
+    "command": "sleep 90; echo charged",
 }
 
 
