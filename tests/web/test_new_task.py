@@ -55,10 +55,13 @@ def test_who_may_not_operate_the_workspace_cannot_choose_it(desk: Desk, signed_i
     assert not Task.objects.exists()
 
 
-def test_another_workspaces_profile_cannot_be_chosen(desk: Desk, signed_in: SignIn) -> None:
+def test_another_workspaces_profile_is_not_offered_and_cannot_be_chosen(desk: Desk, signed_in: SignIn) -> None:
     theirs = scripted_profile(desk.outsider, "replies: [{text: hi}]")
     theirs.profile.workspace = make_workspace(desk.outsider)
     theirs.profile.save()
+    offered = page(signed_in(desk.operator).get("/tasks/new/")).all("#id_profile option")
+    assert str(desk.version.pk) in {option["value"] for option in offered}
+    assert str(theirs.pk) not in {option["value"] for option in offered}
     response = signed_in(desk.operator).post("/tasks/new/", form(desk, profile=theirs.pk))
     assert response.status_code == 422
     assert not Task.objects.exists()
