@@ -217,9 +217,11 @@ def test_a_completed_irreversible_effect_is_replayed_in_a_fork() -> None:
     assert LedgerEntry.objects.count() == 1
 
 
-def test_a_fork_has_files_of_its_own() -> None:
+def test_a_fork_has_files_and_a_scratchpad_of_its_own() -> None:
     origin = paused_after(3)
-    task = work(fork(checkpoint_of(origin, 2).pk, reason="try", actor=origin.created_by, instruction="go on"))
+    task = fork(checkpoint_of(origin, 2).pk, reason="try", actor=origin.created_by, instruction="go on")
+    assert task.scratchpad == {"plan": "two"}
+    task = work(task)
     assert task.status == TaskStatus.SUCCEEDED
     assert task.workspace_id != origin.workspace_id
     assert log(task).split() == ["one", "two", "three", "four"]

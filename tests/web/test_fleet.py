@@ -147,6 +147,9 @@ def test_owners_hold_their_workspace_operators_do_not_and_outsiders_find_nothing
     assert Latch.objects.get().mode == "now"
     assert AuditEntry.objects.filter(action="latch.place", workspace=desk.workspace).count() == 1
     assert "audit" in page(signed_in(desk.viewer).get("/")).text(".hold")
+    release = f"/latches/{Latch.objects.get().pk}/release/"
+    for person, answer in ((desk.outsider, 404), (desk.operator, 403), (desk.owner, 302)):
+        assert signed_in(person).post(release, {"reason": "over"}).status_code == answer
 
 
 def test_a_hold_of_one_task_is_not_released_here(desk: Desk, signed_in: SignIn) -> None:
