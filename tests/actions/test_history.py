@@ -10,13 +10,22 @@ import pytest
 from django.db import IntegrityError, connection, transaction
 from django.utils import timezone
 
-from tests.harness import check_history, make_user, make_workspace, scripted_profile, scripted_task, work
+from tests.harness import (
+    add_member,
+    check_history,
+    make_user,
+    make_workspace,
+    scripted_profile,
+    scripted_task,
+    work,
+)
 from workspaces.actions.errors import Refused
 from workspaces.actions.latches import place_latch
 from workspaces.actions.pen import writing
-from workspaces.actions.tasks import cancel_task, pause_task, send_message, write_note
+from workspaces.actions.tasks import cancel_task, create_task, pause_task, send_message, write_note
 from workspaces.domain.effects import canonical_json
 from workspaces.domain.events import GENESIS, EventKind, event_hash
+from workspaces.domain.roles import Role
 from workspaces.domain.states import PauseMode
 from workspaces.models import AuditEntry, Event, Message, ModelCall, ProfileVersion, Task, UsageRecord
 
@@ -131,6 +140,16 @@ def test_usage_records_equal_the_model_calls_usage_priced_once() -> None:
     assert booked == sum(call.cost_usd or 0 for call in calls) == task.cost_usd
     assert float(task.cost_usd) == pytest.approx((137 + 50) * 3e-6 + 29 * 15e-6)
     assert set(UsageRecord.objects.values_list("user", flat=True)) == {task.created_by_id}
+
+
+def test_usage_is_booked_to_whoever_began_the_task_and_an_unknown_price_is_counted() -> None:
+    owner, member = make_user(), make_user()
+    workspace = make_workspace(owner)
+    add_member(workspace, member, Role.OPERATOR)
+    version = scripted_profile(owner, STEPS)
+    task = work(create_task(workspace=workspace, profile_version=version, instruction="Go.", actor=member))
+    assert set(UsageRecord.objects.values_list("user", flat=True)) == {member.pk}
+    assert (task.unpriced_calls, task.cost_usd) == (2, 0)
 
 
 def test_text_that_no_database_holds_is_replaced_and_kept() -> None:
