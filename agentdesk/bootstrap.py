@@ -196,7 +196,8 @@ def engine_answers(address: str = "") -> bool:
 
 
 def provide_engine() -> None:
-    if os.environ.get("AGENTDESK_SANDBOX_DRIVER") == "local" or engine_answers():
+    named = os.environ.get("AGENTDESK_NODES")  # engines of the site's own choice: none is put beside them
+    if os.environ.get("AGENTDESK_SANDBOX_DRIVER") == "local" or named or engine_answers():
         return
     if os.environ.get("DOCKER_HOST"):
         say(f"the Docker engine at DOCKER_HOST ({os.environ['DOCKER_HOST']}) does not answer")

@@ -21,9 +21,11 @@ LISTED: dict[type[Model], tuple[str, ...]] = {
     models.Event: ("task", "seq", "kind", "branch_number", "step_number", "actor", "at"),
     models.Latch: ("scope", "mode", "reason", "placed_by", "placed_at", "released_at"),
     models.LedgerEntry: ("tool_call", "state", "created_at", "completed_at"),
+    models.Leftover: ("node", "workspace", "sandbox_key", "left_at", "removed_at"),
     models.Membership: ("workspace", "user", "role", "created_at"),
     models.Message: ("task", "seq", "part", "role", "tokens"),
     models.ModelCall: ("task", "step", "attempt", "status", "model", "cost_usd", "started_at"),
+    models.Node: ("name", "address", "memory_bytes", "cpus", "version", "looked_at", "failing_since", "error"),
     models.OperatorCommand: ("workspace", "task", "actor", "status", "exit_code", "ordered_at", "finished_at"),
     models.ProfileVersion: ("profile", "number", "provider", "model", "created_by", "created_at"),
     models.Snapshot: ("workspace", "ref", "added_bytes", "total_bytes", "files", "created_at"),
@@ -31,7 +33,7 @@ LISTED: dict[type[Model], tuple[str, ...]] = {
     models.Task: ("id", "title", "status", "waiting_for", "workspace", "created_by", "cost_usd", "created_at"),
     models.ToolCall: ("task", "name", "effect", "verdict", "status", "result_class", "started_at"),
     models.UsageRecord: ("task", "user", "unit", "quantity", "cost_usd", "created_at"),
-    models.Workspace: ("name", "owner", "driver", "runtime", "held_by", "created_at"),
+    models.Workspace: ("name", "owner", "driver", "node", "network", "runtime", "held_by", "created_at"),
 }
 
 

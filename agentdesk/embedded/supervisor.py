@@ -233,19 +233,16 @@ def say(part: str, words: str) -> None:
 
 
 def engine_version() -> str | None:
-    """The Docker engine's version, if one answers within five seconds."""
-    import docker
-    import docker.errors
-    import requests.exceptions
+    """The version of the first Docker engine that answers, of those that this installation names."""
+    from workspaces.sandboxes.base import SandboxUnavailable
+    from workspaces.sandboxes.engines import node_engine
 
-    try:
-        client = docker.from_env(timeout=5)
+    for name, address in environment.nodes("AGENTDESK_NODES").items():
         try:
-            return str(client.version()["Version"])
-        finally:
-            client.close()
-    except (docker.errors.DockerException, requests.exceptions.RequestException, KeyError):
-        return None
+            return node_engine(name, address, environment.text("AGENTDESK_NODES_TLS")).facts().version
+        except SandboxUnavailable:
+            continue
+    return None
 
 
 def main() -> int:

@@ -20,9 +20,10 @@ from workspaces.actions import nodes as moves
 from workspaces.actions import schedule
 from workspaces.actions.checkpoints import store_snapshot
 from workspaces.actions.ledger import Turn
+from workspaces.domain.isolation import engine_runtime
 from workspaces.domain.states import TaskStatus, WaitingFor
 from workspaces.engine import act, boxes, nodes
-from workspaces.models import AuditEntry, Leftover, Message, Node, Task, ToolCall, Workspace
+from workspaces.models import AuditEntry, Escalation, Leftover, Message, Node, Task, ToolCall, Workspace
 from workspaces.sandboxes import make_driver
 from workspaces.sandboxes.base import SandboxUnavailable
 from workspaces.sandboxes.engines import Engine, EngineFacts
@@ -189,6 +190,7 @@ def test_only_one_worker_looks_and_a_node_that_is_no_longer_named_is_forgotten(s
     with psycopg.connect(**connection.get_connection_params() | {"cursor_factory": None}) as other:
         other.execute("SELECT pg_advisory_lock(%s)", [nodes._LOOKING])
         assert not nodes.look()
+        other.execute("SELECT pg_advisory_unlock(%s)", [nodes._LOOKING])  # a closed connection lets go a moment later
     assert Node.objects.filter(name="old").exists()
     assert nodes.look()
     assert list(Node.objects.values_list("name", flat=True)) == ["a"]
@@ -242,6 +244,22 @@ def two_engines(settings: LazySettings, tmp_path: Path, monkeypatch: pytest.Monk
             except SandboxUnavailable:
                 pass
             driver.close()
+
+
+@pytest.mark.docker
+def test_a_runtime_that_no_engine_has_is_a_question_to_a_person_at_once(tmp_path: Path) -> None:
+    probe = open_driver("docker", "content", tmp_path / "probe")
+    offered = probe.engine.facts().runtimes
+    probe.close()
+    if engine_runtime("kata", offered):
+        pytest.skip("this engine has kata")
+    workspace = make_workspace(make_user(), driver="docker")
+    Workspace.objects.filter(pk=workspace.pk).update(runtime="kata")
+    task = work(scripted_task(WRITES, workspace=Workspace.objects.get(pk=workspace.pk)))
+    assert (task.status, task.waiting_for) == (TaskStatus.WAITING, WaitingFor.OPERATOR)
+    question = Escalation.objects.get(task=task).question
+    assert "does not offer the runtime kata" in question
+    assert "runc" in question
 
 
 @pytest.mark.docker

@@ -19,7 +19,7 @@ from workspaces.sandboxes.base import (
     SandboxSpec,
     SandboxUnavailable,
 )
-from workspaces.sandboxes.engines import Engine
+from workspaces.sandboxes.engines import Engine, node_engine
 
 _drivers: dict[tuple[str, str], SandboxDriver] = {}
 _engines: dict[str, Engine] = {}
@@ -54,9 +54,7 @@ def engine_of(node: str) -> Engine:
 
 def new_engine(node: str, **options: Any) -> Engine:
     """One that nobody shares, to be closed."""
-    address = settings.NODES[node]
-    secure = address.startswith("tcp://") and settings.NODES_TLS
-    return Engine(address, Path(settings.NODES_TLS) / node if secure else None, **options)
+    return node_engine(node, settings.NODES[node], settings.NODES_TLS, **options)
 
 
 def drivers_named(name: str) -> dict[str, SandboxDriver]:

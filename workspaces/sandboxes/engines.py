@@ -85,6 +85,12 @@ class Engine:
                 self._client = None
 
 
+def node_engine(name: str, address: str, tls_folders: str, **options: Any) -> Engine:
+    """The engine of a node. One reached by tcp has its certificates in a folder of its name, if there are any."""
+    secure = address.startswith("tcp://") and tls_folders
+    return Engine(address, Path(tls_folders) / name if secure else None, **options)
+
+
 def connect(address: str = "", tls: Path | None = None, *, timeout_s: float = TIMEOUT_S) -> docker.DockerClient:
     """Raises SandboxUnavailable when no engine answers, or when its certificate is not the one expected."""
     knock(address)
