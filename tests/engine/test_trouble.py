@@ -158,6 +158,7 @@ def test_a_failure_of_agentdesk_itself_asks_a_person(monkeypatch: pytest.MonkeyP
 def test_an_engine_that_is_away_makes_the_task_wait_then_asks_a_person(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DOCKER_HOST", "unix:///nowhere/docker.sock")
     monkeypatch.setattr(boxes, "_drivers", {})
+    monkeypatch.setattr(boxes, "_engines", {})
     task = scripted_task(
         f"replies: [{{calls: [{{name: shell, arguments: {{command: ls}}}}]}}, {{calls: [{FINISH}]}}]", driver="docker"
     )
