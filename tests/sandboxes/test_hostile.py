@@ -120,7 +120,7 @@ def test_a_full_disk_is_told_and_is_usable_again_after_deleting(driver: Any, mak
 
 
 def test_a_flood_of_output_blocks_nothing_and_is_cut(sandbox: Any) -> None:
-    flood = sh(sandbox, "yes | head -c 300000000; yes >&2", timeout_s=4, output_limit_bytes=MB)
+    flood = sh(sandbox, "yes | head -c 9000000; yes >&2", timeout_s=6, output_limit_bytes=MB)
     assert flood.timed_out
     assert (flood.stdout_truncated, flood.stderr_truncated) == (True, True)
     assert len(flood.stdout) <= MB
