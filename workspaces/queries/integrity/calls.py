@@ -96,7 +96,8 @@ RULES = [
         SELECT c.task_id, format('call %s (%s) is a replay of nothing', c.id, c.name)
           FROM workspaces_toolcall c
           LEFT JOIN workspaces_ledgerentry l ON l.key = c.effect_key AND l.state = 'completed' AND l.result = c.result
-         WHERE :task(c.task_id) AND c.verdict = 'replay' AND (l.id IS NULL OR c.attempt > 0)
+         WHERE :task(c.task_id) AND c.verdict = 'replay' AND (l.id IS NULL OR c.attempt > (
+               SELECT count(*) FROM workspaces_escalation x WHERE x.tool_call_id = c.id AND x.decision = 'not_done'))
         """,
     ),
     Rule(
