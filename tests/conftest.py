@@ -16,6 +16,7 @@ import django
 import pytest
 
 from agentdesk.embedded.stack import Stack
+from tests.mounts import unmount_below
 
 STACK = pytest.StashKey[Stack]()
 
@@ -54,7 +55,14 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     if stack is not None:
         end_sandboxes()
         stack.close()
+        unmount_below(stack.home)
         shutil.rmtree(stack.home, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def django_db_keepdb(request: pytest.FixtureRequest) -> bool:
+    """The embedded server's database goes with its home: dropping it would fail while a thread still reads in it."""
+    return "postgres" in request.config.stash[STACK].servers or bool(request.config.getvalue("reuse_db"))
 
 
 def end_sandboxes() -> None:
