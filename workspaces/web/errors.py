@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from functools import wraps
 from typing import Any
 
@@ -16,6 +17,7 @@ from django.template.loader import render_to_string
 from django.views.decorators.http import require_POST
 
 from workspaces.actions.errors import Refused
+from workspaces.queries.database import is_away
 
 from .access import View, is_htmx, signed_in
 
@@ -25,8 +27,18 @@ TITLES = {
     404: "There is nothing here",
     409: "That is not possible now",
     413: "That is too large",
-    500: "Something broke",
 }
+BROKEN = (
+    "Something broke",
+    "The server failed to answer. What you sent was done as a whole or not at all: look before you send it again. "
+    "Tasks go on in their workers. The log has the details.",
+)
+AWAY = (
+    "The database does not answer",
+    "Try again in a moment. What you sent was done as a whole or not at all: look before you send it again. "
+    "Nothing that was kept is lost, and tasks go on when the database is back.",
+)
+AGAIN_S = 5
 
 
 def notice(request: HttpRequest, text: str, *, level: str = "error", status: int = 409) -> HttpResponse:
@@ -101,15 +113,22 @@ def unreadable(request: HttpRequest, exception: Exception | None = None) -> Http
 
 
 def broken(request: HttpRequest) -> HttpResponse:
-    """Rendered without the database or the session: they may be what broke."""
+    """503 when the database is away, else 500. Rendered without database and session: they may be what broke.
+
+    Django calls this while the error is being handled.
+    """
+    away = is_away(sys.exc_info()[1])
+    heading, text = AWAY if away else BROKEN
     if is_htmx(request):
-        response = HttpResponse(
-            '<p class="notice notice-error">The server failed. Nothing was changed; the log has the details.</p>',
-            status=500,
-        )
+        response = HttpResponse(render_to_string("_notice.html", {"text": f"{heading}. {text}", "level": "error"}))
         response["HX-Retarget"] = "#notice"
-        return response
-    return HttpResponse(render_to_string("500.html"), status=500)
+        response["HX-Reswap"] = "innerHTML"
+    else:
+        response = HttpResponse(render_to_string("500.html", {"heading": heading, "text": text}))
+    response.status_code = 503 if away else 500
+    if away:
+        response["Retry-After"] = str(AGAIN_S)
+    return response
 
 
 def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:

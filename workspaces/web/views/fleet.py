@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from django.db import DatabaseError
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
@@ -15,6 +16,7 @@ from workspaces.domain.states import PauseMode
 from workspaces.models import Latch, Task, User
 from workspaces.queries import fleet
 from workspaces.queries.access import role_in, visible_tasks
+from workspaces.queries.database import is_away
 from workspaces.web.access import NEEDS, is_htmx, signed_in, user_of
 from workspaces.web.errors import steering
 from workspaces.web.fleet_counts import tiles
@@ -30,6 +32,8 @@ SORT_WORDS = (
     ("tokens", "Most tokens first"),
     ("steps", "Most steps first"),
 )
+UNSURE = "the database stopped answering: look whether it was done, then try again"
+UNTRIED = "not tried: the database does not answer"
 HEADINGS = {"pause": "Pause", "resume": "Resume", "cancel": "Cancel"}
 
 
@@ -99,10 +103,24 @@ def act(request: HttpRequest) -> HttpResponse:
     mode = PauseMode.NOW if request.POST.get("mode") == "now" else PauseMode.BOUNDARY
     user = user_of(request)
     tasks = visible_tasks(user).filter(pk__in=[text for text in ids if len(text) < 18]).select_related("workspace")
-    results = [_act_on(task, action, mode, reason, user) for task in tasks.order_by("pk")]
+    results = _act_on_each(list(tasks.order_by("pk")), action, mode, reason, user)
     done = sum(1 for result in results if result.done)
     heading = f"{HEADINGS[action]}: {done} of {len(results)} done"
     return render(request, "fleet/_results.html", {"heading": heading, "results": results})
+
+
+def _act_on_each(tasks: list[Task], action: str, mode: PauseMode, reason: str, user: User) -> list[Result]:
+    """A database that goes away in the middle: what was done until then is told, the rest is not tried."""
+    results: list[Result] = []
+    for task in tasks:
+        try:
+            results.append(_act_on(task, action, mode, reason, user))
+        except DatabaseError as error:
+            if not is_away(error):
+                raise
+            results.append(Result(task.pk, task.title, False, UNSURE))
+            return results + [Result(rest.pk, rest.title, False, UNTRIED) for rest in tasks[len(results) :]]
+    return results
 
 
 def _act_on(task: Task, action: str, mode: PauseMode, reason: str, user: User) -> Result:
