@@ -58,6 +58,11 @@ def test_a_name_is_on_the_list_or_not(host: str, port: int, allowed: bool) -> No
         "::ffff:169.254.169.254",
         "64:ff9b::a9fe:a9fe",
         "2002:a9fe:a9fe::1",
+        "::10.1.2.3",
+        "fec0::1",
+        "64:ff9b:1::a9fe:a9fe",
+        "168.63.129.16",
+        "192.0.0.192",
     ],
 )
 def test_an_address_inside_is_refused_however_it_is_written(address: str) -> None:

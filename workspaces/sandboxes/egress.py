@@ -16,6 +16,7 @@ import contextlib
 import ipaddress
 import json
 import os
+import re
 import socket
 import sys
 import time
@@ -31,6 +32,11 @@ MOST_AT_ONCE = 64
 SEGMENT_BYTES = 1024 * 1024
 MOST_SEGMENTS = 32
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
+_UNICAST6 = ipaddress.ip_network("2000::/3")  # all that the internet routes; site-local and the like lie outside
+_NEVER = [ipaddress.ip_network(one) for one in ("168.63.129.16/32", "192.0.0.0/24")]  # metadata of Azure, of Oracle
+_TOKEN = rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+"  # RFC 9110, 5.6.2
+_FIRST = re.compile(_TOKEN + rb" [\x21-\x7e\x80-\xff]+ HTTP/1\.[01]")
+_HEADER = re.compile(_TOKEN + rb":[^\r\n\x00]*")
 _NOT_FORWARDED = (b"proxy-", b"connection:", b"keep-alive:", b"host:", b"te:", b"upgrade:")
 
 
@@ -55,7 +61,9 @@ class Policy:
         address = plain_address(text)
         if any(address in network for network in self.reachable if network.version == address.version):
             return
-        if not address.is_global or address.is_multicast:
+        outside = address.version == 6 and address not in _UNICAST6
+        never = any(address in network for network in _NEVER if network.version == address.version)
+        if outside or never or not address.is_global or address.is_multicast:
             raise Refused(f"{text} is a private, local or metadata address")
 
 
@@ -122,8 +130,10 @@ class Proxy:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), HEAD_S)
         first, *headers = head[:-4].split(b"\r\n")
-        method, target, _ = first.decode("latin-1").split(" ")
         try:
+            if not _FIRST.fullmatch(first) or not all(map(_HEADER.fullmatch, headers)):
+                raise ValueError("two programs could read it differently")
+            method, target, _ = first.decode("latin-1").split(" ")
             host, port, path = where(method, target)
         except ValueError:
             await _answer(writer, 400, "this is a proxy: ask it for http://host/path, or to CONNECT host:port")
