@@ -11,8 +11,9 @@ from django.conf import LazySettings
 from tests.harness import events, kinds, make_user, make_workspace, scripted_task, work
 from tests.sandboxes.conftest import open_driver
 from workspaces.actions.network import SHOWN_EACH, connections_made, set_isolation
+from workspaces.actions.terminal import order_command
 from workspaces.domain.states import TaskStatus
-from workspaces.engine import boxes, lifecycle
+from workspaces.engine import boxes, lifecycle, terminal
 from workspaces.engine.connections import record_last_connections
 from workspaces.models import Task, Workspace
 from workspaces.sandboxes.base import Connection
@@ -74,13 +75,20 @@ def test_each_attempt_is_an_event_of_the_step_that_made_it() -> None:
     workspace.refresh_from_db()
     assert workspace.network_read > 0
 
+    # an operator's command is told when it ends, to the task that was there last
+    command = order_command(
+        workspace.pk, text=FETCH.format("typed.example").replace("\\", ""), limit_s=30, actor=workspace.owner
+    )
+    terminal.run(command.pk)
+    assert [one["host"] for one in events(task, "network.connection")][3:] == ["typed.example"]
+
     # what a task left running is told when the sandbox ends, to the task that was there last
     sandbox = boxes.sandbox_for(workspace)
     sandbox.exec(["sh", "-c", FETCH.format("late.example").replace("\\", "")], key="late")
     Workspace.objects.filter(pk=workspace.pk).update(used_at="2020-01-01T00:00Z", idle_timeout_s=1)
     Task.objects.filter(pk=task.pk).update(status_since="2020-01-01T00:00Z")
     assert lifecycle.sleep(workspace.pk)
-    assert [one["host"] for one in events(task, "network.connection")][3:] == ["late.example"]
+    assert [one["host"] for one in events(task, "network.connection")][4:] == ["late.example"]
 
 
 def test_two_who_read_the_same_log_tell_it_once_and_a_flood_is_counted() -> None:

@@ -267,6 +267,26 @@ def test_a_task_paused_at_once_is_as_quiet_after_a_command_as_before() -> None:
     assert box.state() == "frozen"
 
 
+def test_a_pause_at_once_halts_the_rest_when_the_command_under_way_has_ended() -> None:
+    task = paused(scripted_task(TWO_STEPS))
+    box = sandbox_for(task.workspace)
+    command = ordered(
+        task.workspace, "echo on > began; while [ ! -e end ]; do sleep 0.1; done; echo ended", limit_s=600
+    )
+    worker = threading.Thread(target=lambda: (terminal.run(command.pk), connection.close()))
+    worker.start()
+    eventually(lambda: "began" in [entry.path for entry in box.list()], within_s=60)
+    resume_task(task.pk, actor=task.created_by)
+    assert work(task).waiting_for == "workspace"
+    pause_task(task.pk, mode=PauseMode.NOW, reason="stop", actor=task.created_by)
+    assert work(task).status == TaskStatus.PAUSED.value
+    box.write("end", b"")
+    worker.join(60)
+    command.refresh_from_db()
+    assert (command.status, command.output) == ("finished", "ended\n"), "it was not halted with the task"
+    assert box.state() == "frozen"
+
+
 def test_a_command_is_killed_at_its_time_limit(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     command = ordered(workspace, "echo before; sleep 300; echo after")
     OperatorCommand.objects.filter(pk=command.pk).update(limit_s=1)

@@ -15,7 +15,7 @@ from workspaces.domain.states import CallStatus, WaitingFor, WorkspaceState
 from workspaces.engine import lifecycle
 from workspaces.engine.boxes import sandbox_for
 from workspaces.engine.run import Ended, Run
-from workspaces.models import Checkpoint, Snapshot, Step, ToolCall
+from workspaces.models import Checkpoint, Snapshot, Step, ToolCall, Workspace
 from workspaces.queries.history import latest_checkpoint
 from workspaces.queries.terminal import commanded_since
 from workspaces.sandboxes.base import Sandbox
@@ -68,8 +68,12 @@ class Disk:
         raise Ended
 
     def freeze(self) -> bool:
-        """Halt whatever runs; whether there was anything to halt."""
-        if self.sandbox.state() != "running":
+        """Halt whatever runs; whether there was anything to halt.
+
+        Not under an operator's command: it would stand still for as long as the task. Its own end halts the rest.
+        """
+        commanded = Workspace.objects.filter(pk=self.run.task.workspace_id, command__isnull=False).exists()
+        if commanded or self.sandbox.state() != "running":
             return False
         self.sandbox.freeze()
         return True

@@ -19,15 +19,16 @@ from django.db import DatabaseError, InterfaceError, connection
 from workspaces.actions import terminal
 from workspaces.actions.errors import FenceLost
 from workspaces.actions.streams import command_stream
-from workspaces.domain.states import TaskStatus
+from workspaces.domain.states import PauseMode, TaskStatus
 from workspaces.domain.terminal import OUTPUT_BYTES, CommandStatus
 from workspaces.domain.text import decode_output
 from workspaces.engine import nodes
 from workspaces.engine.boxes import sandbox_for
+from workspaces.engine.connections import record_last_connections
 from workspaces.engine.lifecycle import awake_sandbox
 from workspaces.engine.run import HandedOver
 from workspaces.engine.runner import keeper
-from workspaces.models import OperatorCommand, Task
+from workspaces.models import OperatorCommand, Task, Workspace
 from workspaces.queries.database import database_now, is_away
 from workspaces.sandboxes.base import (
     ExecInterrupted,
@@ -89,7 +90,6 @@ def _run(command: OperatorCommand, orders: _Orders) -> None:
         if begun and not (state in ("running", "frozen") and sandbox.is_known(command.key)):
             _end(command, CommandStatus.UNKNOWN, why=LOST)
             return
-        was_frozen = state == "frozen"
         if command.stopped_by_id and not begun:
             _end(command, CommandStatus.FAILED, why="stopped before it began")
             return
@@ -99,8 +99,8 @@ def _run(command: OperatorCommand, orders: _Orders) -> None:
         if not begun:
             terminal.begin_command(command)
         ended = _waited(command, sandbox, orders)
-        if was_frozen:
-            _freeze_again(command, sandbox)
+        _tell_connections(command)
+        _freeze_again(command, sandbox, was_frozen=state == "frozen")
         stopped = OperatorCommand.objects.filter(pk=command.pk, stopped_by__isnull=False).exists()
         terminal.end_command(
             command,
@@ -113,6 +113,7 @@ def _run(command: OperatorCommand, orders: _Orders) -> None:
             why="stopped by an operator" if stopped else "",
         )
     except SandboxGone:
+        _tell_connections(command)
         _end(command, CommandStatus.UNKNOWN, why=LOST)
     except SandboxUnavailable as error:
         _try_again(command, error)
@@ -164,10 +165,22 @@ def _text_of(ended: ExecResult) -> str:
     return f"{out}{'' if not out or out.endswith(chr(10)) else chr(10)}[standard error]\n{err}"
 
 
-def _freeze_again(command: OperatorCommand, sandbox: Sandbox) -> None:
-    """A task that was paused at once stays quiet: what its calls left behind does not go on."""
-    if command.task_id is not None and Task.objects.filter(pk=command.task_id, status=TaskStatus.PAUSED.value).exists():
+def _freeze_again(command: OperatorCommand, sandbox: Sandbox, *, was_frozen: bool) -> None:
+    """A task that was paused at once, also while this ran, is quiet: what its calls left behind does not go on."""
+    task = Task.objects.filter(pk=command.task_id).first() if command.task_id is not None else None
+    if task is None:
+        return
+    paused_now = task.pause_mode == PauseMode.NOW.value and task.status in (TaskStatus.PAUSING, TaskStatus.PAUSED)
+    if paused_now or (was_frozen and task.status == TaskStatus.PAUSED):
         sandbox.freeze()
+
+
+def _tell_connections(command: OperatorCommand) -> None:
+    """What it tried to reach, into the trace of the task that it ran for; else the next call would seem to have."""
+    try:
+        record_last_connections(Workspace.objects.get(pk=command.workspace_id))
+    except SandboxError as error:
+        logger.warning("the connections of command %s are told later: %s", command.pk, error)
 
 
 def _try_again(command: OperatorCommand, error: SandboxUnavailable) -> None:
