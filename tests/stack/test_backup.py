@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import subprocess
@@ -18,6 +19,7 @@ from tests.sandboxes.conftest import open_driver
 from tests.stack.ground import Ground, ended
 from workspaces.actions.tasks import pause_task, resume_task
 from workspaces.domain.states import PauseMode, TaskStatus
+from workspaces.engine.backup import manifest
 from workspaces.engine.backup.manifest import BackupError
 from workspaces.engine.backup.save import back_up
 from workspaces.models import Escalation, Event, Task, ToolCall, Workspace
@@ -185,6 +187,47 @@ def test_a_folder_with_other_things_is_not_backed_up_into(folders: tuple[Path, P
     with pytest.raises(BackupError, match="something else"):
         back_up(backup)
     assert [path.name for path in backup.iterdir()] == ["letter.txt"]
+
+
+def test_a_backup_is_alone_in_its_folder_and_a_link_to_that_is_as_good(folders: tuple[Path, Path]) -> None:
+    backup, other = folders
+    link = other / "newest"
+    link.symlink_to(backup)
+    made = back_up(link)
+    with (backup / "agentdesk-backup").open() as mark:
+        fcntl.flock(mark, fcntl.LOCK_EX)
+        with pytest.raises(BackupError, match="Another backup"):
+            back_up(backup)
+    assert (backup / made.database.path).is_file(), "what is whole stays whole"
+    shutil.rmtree(backup / "keys")
+    (backup / "keys").write_text("in the way")
+    with pytest.raises(BackupError, match="could not be written"):
+        back_up(backup)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "null", "{}", '{"format": 1}', '{"format": 1, "database": [], "keys": {}}'])
+def test_a_manifest_that_is_none_is_told_in_words(text: str, folders: tuple[Path, Path]) -> None:
+    backup, _ = folders
+    (backup / "manifest.json").write_text(text)
+    with pytest.raises(BackupError, match=r"manifest\.json|form"):
+        manifest.read(backup)
+
+
+def test_commands_say_that_no_database_answers(folders: tuple[Path, Path]) -> None:
+    backup, home = folders
+    nowhere = {"DATABASE_URL": f"postgresql://x@/x?host={home}", "AGENTDESK_DB_POOL_TIMEOUT_S": "1"}
+    for command in (["verify"], ["backup", str(backup)]):
+        done = subprocess.run(
+            [sys.executable, "manage.py", *command],
+            cwd=environment.REPO,
+            env={**os.environ, "AGENTDESK_HOME": str(home), **nowhere},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert "The database does not answer" in done.stderr
+        assert "Traceback" not in done.stderr
+        assert done.returncode == 2, "1 says that a rule is broken"
 
 
 @pytest.mark.long

@@ -64,21 +64,30 @@ class Manifest:
 def read(folder: Path) -> Manifest | None:
     """None when there is none. Raises BackupError when it cannot be read."""
     try:
-        found: dict[str, Any] = json.loads((folder / NAME).read_text())
+        found = json.loads((folder / NAME).read_text())
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
         raise BackupError(f"{folder / NAME} cannot be read: {error}") from None
-    if found.get("format") != FORMAT:
-        raise BackupError(f"{folder} is a backup of form {found.get('format')}; this version reads form {FORMAT}.")
-    found["database"] = FileProof(**found["database"])
+    if not isinstance(found, dict) or found.get("format") != FORMAT:
+        form = found.get("format") if isinstance(found, dict) else None
+        raise BackupError(f"{folder} is a backup of form {form!r}; this version reads form {FORMAT}.")
+    try:
+        return _manifest(found)
+    except (LookupError, TypeError, AttributeError) as error:
+        raise BackupError(f"{folder / NAME} is damaged: {type(error).__name__}: {error}") from None
+
+
+def _manifest(found: dict[str, Any]) -> Manifest:
+    """Raises LookupError, TypeError or AttributeError for what is none."""
+    parts: dict[str, Any] = {"database": FileProof(**found["database"])}
     for part in ("keys", "uploads"):
-        found[part] = [FileProof(**proof) for proof in found[part]]
-    found["disks"] = {
+        parts[part] = [FileProof(**proof) for proof in found[part]]
+    parts["disks"] = {
         driver: Disks(disks["store"], [Copy(**copy) for copy in disks["copies"]], disks["named"])
         for driver, disks in found["disks"].items()
     }
-    return Manifest(**found)
+    return Manifest(**found | parts)
 
 
 def proof_of(folder: Path, path: Path) -> FileProof:

@@ -6,10 +6,13 @@ the database names it, and the collector waits meanwhile. A second backup into t
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import uuid
 from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import cast
@@ -31,10 +34,29 @@ Lines = dict[str, dict[int, list[str]]]  # driver → workspace → refs, oldest
 
 def back_up(folder: Path, *, with_keys: bool = True) -> Manifest:
     """Raises BackupError; what was a whole backup before stays one."""
-    folder = folder.absolute()
+    folder = folder.resolve()  # a link to it is as good; whose folder it is, is looked at behind the link
     if not dump.has_tables():
         raise BackupError("There is nothing to back up: the database has no tables yet.")
-    earlier = _opened(folder)
+    _open(folder)
+    try:
+        with _alone(folder):
+            return _written(folder, manifest.read(folder), with_keys=with_keys)
+    except OSError as error:
+        raise BackupError(f"The backup could not be written: {error}") from error
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Two at once would tidy away what the other has just written."""
+    with (folder / manifest.MARK).open("rb") as mark:
+        try:
+            fcntl.flock(mark, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise BackupError(f"Another backup writes to {folder} now. Let it end first.") from None
+        yield
+
+
+def _written(folder: Path, earlier: Manifest | None, *, with_keys: bool) -> Manifest:
     with collector_held_off():
         made_at = database_now().isoformat()
         target = folder / f"database-{uuid.uuid4().hex}.dump"
@@ -67,8 +89,8 @@ def back_up(folder: Path, *, with_keys: bool = True) -> Manifest:
     return made
 
 
-def _opened(folder: Path) -> Manifest | None:
-    """The backup that is there, if one is."""
+def _open(folder: Path) -> None:
+    """An empty folder, or one with a backup in it. Raises BackupError."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         mark = folder / manifest.MARK
@@ -79,7 +101,6 @@ def _opened(folder: Path) -> Manifest | None:
         environment.make_private(folder)
     except OSError as error:
         raise BackupError(f"{folder} cannot be written: {error}") from None
-    return manifest.read(folder)
 
 
 def _lines() -> Lines:

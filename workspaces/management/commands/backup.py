@@ -12,6 +12,7 @@ from agentdesk.embedded.at_hand import postgres_at_hand
 from agentdesk.embedded.process import StartError
 from workspaces.engine.backup.manifest import BackupError
 from workspaces.engine.backup.save import back_up
+from workspaces.management.answering import answering_database
 
 
 class Command(BaseCommand):
@@ -25,7 +26,7 @@ class Command(BaseCommand):
     def handle(self, *args: Any, folder: Path, without_keys: bool, **options: Any) -> None:
         began = time.monotonic()
         try:
-            with postgres_at_hand(alone=False):
+            with answering_database(), postgres_at_hand(alone=False):
                 made = back_up(folder, with_keys=not without_keys)
         except (BackupError, StartError) as error:
             raise CommandError(str(error)) from error

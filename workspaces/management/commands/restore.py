@@ -14,6 +14,7 @@ from agentdesk.embedded.at_hand import postgres_at_hand
 from agentdesk.embedded.process import StartError
 from workspaces.engine.backup.load import OTHER_NAME, restore
 from workspaces.engine.backup.manifest import BackupError
+from workspaces.management.answering import answering_database
 
 
 class Command(BaseCommand):
@@ -28,7 +29,7 @@ class Command(BaseCommand):
         logging.getLogger("workspaces.live").setLevel(logging.ERROR)  # nobody watches, Valkey does not run
         connection.settings_dict["OPTIONS"]["application_name"] = OTHER_NAME
         try:
-            with postgres_at_hand(alone=True):
+            with answering_database(), postgres_at_hand(alone=True):
                 counts = restore(folder)
         except (BackupError, StartError) as error:
             raise CommandError(str(error)) from error

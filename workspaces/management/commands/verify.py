@@ -10,6 +10,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from workspaces.engine.integrity import verify_disks
+from workspaces.management.answering import NOT_ASKED, answering_database
 from workspaces.queries.integrity import Verified, known_task, verify
 
 
@@ -23,8 +24,12 @@ class Command(BaseCommand):
         parser.add_argument("--json", action="store_true", help="one JSON object instead of lines")
 
     def handle(self, *args: Any, task: int | None, deep: bool, **options: Any) -> None:
+        with answering_database():
+            self._verify(task, deep, **options)
+
+    def _verify(self, task: int | None, deep: bool, **options: Any) -> None:
         if task is not None and not known_task(task):
-            raise CommandError(f"There is no task {task}.", returncode=2)
+            raise CommandError(f"There is no task {task}.", returncode=NOT_ASKED)
         began = time.monotonic()
         found = []
         for result in [*verify(task), *([verify_disks(task)] if deep else [])]:
