@@ -123,6 +123,21 @@ def test_what_was_saved_is_there_after_a_restart(btrfs: BtrfsStore) -> None:
     again.close()
 
 
+def test_at_a_stop_the_host_gets_its_mount_back_from_whoever_finds_it_and_disks_in_use_keep_it(
+    btrfs: BtrfsStore,
+) -> None:
+    (btrfs.open("a", GIB) / "files" / "file").write_text("kept")
+    other = BtrfsStore(btrfs.root)  # it mounted nothing
+    with (btrfs.path("a") / "files" / "file").open():
+        other.detach()
+        assert os.path.ismount(btrfs.mount)
+    other.detach()
+    assert not os.path.ismount(btrfs.mount)
+    again = BtrfsStore(btrfs.root)
+    assert (again.path("a") / "files" / "file").read_text() == "kept"
+    again.close()
+
+
 def test_a_subvolume_made_inside_a_disk_does_not_keep_it_from_being_deleted(btrfs: BtrfsStore) -> None:
     disk = btrfs.open("a", GIB)
     os.system(f"btrfs -q subvolume create {disk}/files/own && btrfs -q subvolume create {disk}/files/own/inner")

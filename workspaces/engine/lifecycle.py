@@ -187,4 +187,7 @@ def rest_all(driver: str) -> Counter[str]:
             sandbox.stop()
             moves.stopped(workspace.pk)
         done["frozen" if in_flight else "stopped"] += 1
+    if not _running(driver):
+        for on_node in drivers_named(driver).values():
+            on_node.detach()
     return done

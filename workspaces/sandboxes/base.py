@@ -279,6 +279,9 @@ class SandboxDriver(Protocol):
     def awake(self) -> list[str]:
         """The keys of this driver's sandboxes that run or are frozen. Raises SandboxUnavailable."""
 
+    def detach(self) -> None:
+        """For a stop of the installation, when none is awake: the host holds nothing for the disks any more."""
+
     def close(self) -> None:
         """Let go of what this process holds. Sandboxes and disks stay as they are."""
 

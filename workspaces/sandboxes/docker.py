@@ -137,6 +137,9 @@ class DockerDriver:
             found = self.client.api.containers(filters={"label": [f"{SITE_LABEL}={self.site}", LABEL]})
         return sorted(container["Labels"][LABEL] for container in found)
 
+    def detach(self) -> None:
+        self.store.detach()
+
     def close(self) -> None:
         self.store.close()
         self.engine.close()

@@ -62,6 +62,9 @@ class LocalDriver:
     def awake(self) -> list[str]:
         return sorted(mark.parent.name for mark in self.root.glob("run/*/running"))
 
+    def detach(self) -> None:
+        self.store.detach()
+
     def close(self) -> None:
         self.store.close()
 

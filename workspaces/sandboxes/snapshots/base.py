@@ -44,6 +44,12 @@ class DiskStore(SnapshotStore, Protocol):
 
     def used_bytes(self, key: str) -> int | None: ...
 
+    def detach(self) -> None:
+        """For a stop of the installation: give back what the host holds for the disks (a mount), whoever took it.
+
+        Nothing may run on a disk. What is in use after all stays; a store that is made anew takes it again.
+        """
+
     def close(self) -> None:
         """Undo what this store mounted, if it did. For tests and uninstalling; never needed to stop."""
 

@@ -171,10 +171,15 @@ class BtrfsStore:
                     _btrfs("subvolume", "sync", self.mount)
             return len(doomed)
 
-    def close(self) -> None:
-        if self.mounted_here:
+    def detach(self) -> None:
+        with contextlib.suppress(SandboxUnavailable):  # busy: somebody looks into it
             _run("umount", self.mount)
-            self.mounted_here = False
+        self.mounted_here = False
+
+    def close(self) -> None:
+        if self.mounted_here and os.path.ismount(self.mount):
+            _run("umount", self.mount)
+        self.mounted_here = False
 
     @contextlib.contextmanager
     def _uncounted(self) -> Iterator[None]:

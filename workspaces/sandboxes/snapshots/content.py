@@ -78,6 +78,9 @@ class ContentStore:
     def used_bytes(self, key: str) -> int | None:
         return sum(state.st_blocks * 512 for state in _states(self.path(key)))
 
+    def detach(self) -> None:
+        pass
+
     def close(self) -> None:
         pass
 
