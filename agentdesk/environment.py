@@ -19,6 +19,7 @@ REPO = Path(__file__).resolve().parent.parent
 SOCKET_PATH_MAX = 100  # bytes; sun_path holds 108 on Linux and 104 on macOS, with a NUL at the end
 NODE_NAME = re.compile(r"[a-z0-9][a-z0-9.-]{0,39}\Z")
 DEFAULT_NODE = "main"
+RESTORING = "restoring"  # a file in the home while `manage.py restore` fills it
 LONGEST_SOCKET_NAME = ".s.PGSQL.5432.lock"
 
 

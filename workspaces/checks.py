@@ -10,6 +10,8 @@ from cryptography.fernet import Fernet
 from django.conf import settings
 from django.core.checks import CheckMessage, Error, Tags, Warning, register
 
+from agentdesk import environment
+
 SECRET_KEY_MIN = 50
 
 
@@ -49,6 +51,14 @@ def home(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
                 f"AGENTDESK_HOME ({place}) cannot be written: {why}.",
                 hint="Point AGENTDESK_HOME at a folder that this user owns.",
                 id="workspaces.E002",
+            )
+        ]
+    if (place / environment.RESTORING).exists():
+        return [
+            Error(
+                f"A restore into {place} was cut short, and what is there is not whole.",
+                hint="Remove that folder (and empty the database that DATABASE_URL names), then restore again.",
+                id="workspaces.E006",
             )
         ]
     kept = place / "keys"

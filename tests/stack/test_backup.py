@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -176,6 +177,7 @@ def test_a_damaged_backup_and_a_wrong_place_are_refused_before_anything_changes(
     assert "no whole backup" in restore(backup, home, AGENTDESK_FIELD_KEYS=kept).stderr
     (backup / "elsewhere").rename(backup / "manifest.json")
     assert restore(backup, home, AGENTDESK_FIELD_KEYS=kept).returncode == 0
+    assert not (home / "restoring").exists()
     assert REFUSED in restore(backup, home, AGENTDESK_FIELD_KEYS=kept).stderr
     with Ground(home) as anew, anew.spoken_to():
         assert anew.sandbox(task.workspace).read("deep/er/a.txt") == b"one\ntwo\n"
@@ -203,6 +205,31 @@ def test_a_backup_is_alone_in_its_folder_and_a_link_to_that_is_as_good(folders: 
     (backup / "keys").write_text("in the way")
     with pytest.raises(BackupError, match="could not be written"):
         back_up(backup)
+
+
+def test_what_a_restore_that_was_cut_short_has_left_does_not_start(folders: tuple[Path, Path]) -> None:
+    backup, home = folders
+    back_up(backup)
+    env = {name: value for name, value in os.environ.items() if name not in ("DATABASE_URL", "VALKEY_URL")}
+    env["AGENTDESK_HOME"] = str(home)
+    command = [sys.executable, "manage.py", "restore", str(backup)]
+    running = subprocess.Popen(command, cwd=environment.REPO, env=env, stderr=subprocess.PIPE, text=True)
+    until = time.monotonic() + 60
+    while not (home / "restoring").exists() and running.poll() is None and time.monotonic() < until:
+        time.sleep(0.005)
+    running.kill()
+    assert running.communicate()[1] == ""
+    again = restore(backup, home)
+    assert (again.returncode, "was cut short" in again.stderr) == (1, True)
+    checked = subprocess.run(
+        [sys.executable, "manage.py", "check"],
+        cwd=environment.REPO,
+        env=env,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "(workspaces.E006)" in checked.stderr
 
 
 @pytest.mark.parametrize("text", ["", "[]", "null", "{}", '{"format": 1}', '{"format": 1, "database": [], "keys": {}}'])

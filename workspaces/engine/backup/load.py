@@ -40,6 +40,12 @@ def restore(folder: Path) -> Counter[str]:
     made = manifest.read(folder)
     if made is None:
         raise BackupError(f"{folder} holds no whole backup: there is no {manifest.NAME} in it.")
+    cut_short = settings.AGENTDESK_HOME / environment.RESTORING
+    if cut_short.exists():
+        raise BackupError(
+            f"A restore into {settings.AGENTDESK_HOME} was cut short, and what is there is not whole. Remove that "
+            "folder (and empty the database that DATABASE_URL names), then restore again. Nothing was changed."
+        )
     _refuse_unless_empty()
     _check_keys(made)
     manifest.check_files(folder, made)
@@ -49,6 +55,8 @@ def restore(folder: Path) -> Counter[str]:
             _empty_store(driver, disks.store)
     except SandboxError as error:
         raise BackupError(f"{error} {error.hint}".strip()) from error
+    settings.AGENTDESK_HOME.mkdir(mode=0o700, parents=True, exist_ok=True)
+    manifest.replace_text(cut_short, "until the restore has come to its end, nothing may start here\n")
     _put_keys(folder, made)
     dump.load(folder / made.database.path)
     call_command("migrate", interactive=False, verbosity=0)
@@ -58,11 +66,13 @@ def restore(folder: Path) -> Counter[str]:
             copies.copy_in(store, folder / "snapshots" / driver, disks.copies, set(disks.named))
         if (folder / "uploads").is_dir():
             shutil.copytree(folder / "uploads", settings.MEDIA_ROOT, dirs_exist_ok=True)
-        return _settle(made)
+        counts = _settle(made)
     except (SandboxError, OSError) as error:
         raise BackupError(
             f"The database is restored, the disks are not: {error}. Empty the installation, then try again."
         ) from error
+    cut_short.unlink()
+    return counts
 
 
 def _refuse_unless_empty() -> None:
