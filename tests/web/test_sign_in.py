@@ -12,7 +12,7 @@ from django.test import Client
 
 from tests.web.pages import page
 from workspaces.actions.signin import forget_old_tries, try_to_sign_in
-from workspaces.domain.throttle import PATIENCE, WINDOW_S, wait_s
+from workspaces.domain.throttle import PATIENCE, WINDOW_S, counted_address, wait_s
 from workspaces.models import SignInCounter, User
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -75,6 +75,15 @@ def test_another_address_or_another_name_need_not_wait(ann: User) -> None:
         post("wrong")
     assert post("wrong", name="ben").status_code == 200
     assert post(PASSWORD, address="10.0.0.2").status_code == 302
+
+
+def test_the_addresses_of_one_ipv6_network_are_one(ann: User) -> None:
+    for last in range(FREE):
+        post("wrong", address=f"2001:db8:0:1::{last}")
+    assert post(PASSWORD, address="2001:db8:0:1:ffff::9").status_code == 429
+    assert post(PASSWORD, address="2001:db8:0:2::1").status_code == 302
+    assert counted_address("::ffff:10.0.0.1") == counted_address("10.0.0.1")
+    assert counted_address("") == ""
 
 
 def test_a_name_nobody_has_waits_as_one_that_exists() -> None:

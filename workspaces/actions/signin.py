@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 from django.db import transaction
 
-from workspaces.domain.throttle import PATIENCE, WINDOW_S, wait_s
+from workspaces.domain.throttle import PATIENCE, WINDOW_S, counted_address, wait_s
 from workspaces.models import SignInCounter
 
 from .clock import database_now
@@ -58,6 +58,6 @@ def forget_old_tries() -> int:
 
 def _keys(name: str, address: str) -> dict[str, str]:
     """Hash → what it counts."""
-    name = name.strip().lower()[:500]
+    name, address = name.strip().lower()[:500], counted_address(address)
     counted = {"name and address": f"{name}\n{address}", "name": name, "address": address}
     return {hashlib.sha256(f"{what}\n{value}".encode()).hexdigest(): what for what, value in counted.items()}

@@ -7,6 +7,7 @@ whose name a stranger is guessing, wait little: those counters are patient and t
 
 from __future__ import annotations
 
+import ipaddress
 from dataclasses import dataclass
 
 WINDOW_S = 3_600  # after this long without a try a counter begins anew
@@ -31,3 +32,15 @@ def wait_s(tries: int, patience: Patience) -> int:
     if beyond < 0:
         return 0
     return min(2 ** min(beyond + 1, 20), patience.longest_s)
+
+
+def counted_address(text: str) -> str:
+    """What one person has at least: of IPv6 a whole /64, in which each try could come from another address."""
+    try:
+        address = ipaddress.ip_address(text.partition("%")[0])
+    except ValueError:
+        return text  # a socket's peer has none
+    if isinstance(address, ipaddress.IPv6Address):
+        mapped = address.ipv4_mapped
+        return str(mapped or ipaddress.ip_network((address, 64), strict=False))
+    return str(address)
