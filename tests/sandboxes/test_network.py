@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.harness import eventually
 from tests.sandboxes.conftest import open_driver, sh
 from tests.sandboxes.test_commands import wait_until
 from workspaces.sandboxes import egress, way_out
@@ -235,7 +236,7 @@ def test_neither_gate_nor_list_nor_log_can_be_touched_from_inside(
     inside = sh(sandbox, break_in)
     assert inside.stdout.split() == [b"door", b"script", b"s"]
     assert json.loads(fetch(sandbox, f"http://{gateway}:{server}/"))["path"] == "/"
-    sandbox.snapshot()
+    eventually(lambda: sandbox.snapshot().quiet, within_s=30, what="the gate is nothing that writes")
     sandbox.freeze()
     sandbox.thaw()
     assert json.loads(fetch(sandbox, f"http://{gateway}:{server}/"))["path"] == "/"

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.harness import eventually
 from tests.sandboxes.conftest import sh
 from workspaces.sandboxes.base import (
     FileTooLarge,
@@ -288,3 +289,19 @@ def test_the_sandbox_is_saved_as_of_one_moment(driver: Any, sandbox: Any, shell:
         ref = sandbox.snapshot().ref
         one, two = (driver.snapshots.read(ref, name) for name in "ab")
         assert not one or not two or 0 <= int(one) - int(two) <= 1
+
+
+def test_a_snapshot_tells_whether_something_could_change_the_disk_after_it(sandbox: Any, shell: Any) -> None:
+    assert sandbox.snapshot().quiet, "nothing has run yet"
+    shell("echo done > file")
+    eventually(lambda: sandbox.snapshot().quiet, within_s=30)
+    shell("(while [ ! -e go ]; do sleep 0.05; done) >/dev/null 2>&1 &")
+    assert not sandbox.snapshot().quiet
+    sandbox.freeze()
+    assert not sandbox.snapshot().quiet, "it goes on when it is thawed"
+    sandbox.thaw()
+    sandbox.write("go", b"")
+    eventually(lambda: sandbox.snapshot().quiet, within_s=30)
+    shell("sleep 600 >/dev/null 2>&1 &")
+    sandbox.stop()
+    assert sandbox.snapshot().quiet, "it has ended with the sandbox"

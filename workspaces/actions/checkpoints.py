@@ -34,6 +34,7 @@ def store_snapshot(workspace: Workspace, info: SnapshotInfo) -> Snapshot:
         total_bytes=info.total_bytes,
         files=info.files,
         duration_s=info.duration_s,
+        quiet=info.quiet,
     )
 
 

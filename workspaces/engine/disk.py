@@ -96,13 +96,22 @@ class Disk:
             self._saved = self._unchanged_since_checkpoint()
         if self._saved is not None:
             return self._saved, False
-        self._saved = store_snapshot(self.run.task.workspace, self.sandbox.snapshot())
-        return self._saved, True
+        return self._save(), True
+
+    def _save(self) -> Snapshot:
+        snapshot = store_snapshot(self.run.task.workspace, self.sandbox.snapshot())
+        self._saved = snapshot if snapshot.quiet else None
+        return snapshot
 
     def _unchanged_since_checkpoint(self) -> Snapshot | None:
-        """The newest checkpoint's snapshot, when no call and no operator has touched files after it."""
+        """The newest checkpoint's snapshot, when no call and no operator has touched files after it.
+
+        Nor something that ran in the background when it was taken, whether it still runs now or not.
+        """
         newest = self._newest
-        if newest is None or commanded_since(self.run.task.workspace_id, newest.created_at):
+        if newest is None or not newest.snapshot.quiet:
+            return None
+        if commanded_since(self.run.task.workspace_id, newest.created_at):
             return None
         touched = (
             ToolCall.objects.filter(branch_id=self.run.task.current_branch_id, attempt__gt=0)
@@ -115,9 +124,7 @@ class Disk:
     def first_checkpoint(self) -> None:
         """The state before the first step of a branch that has none yet."""
         if self._newest is None:
-            snapshot = store_snapshot(self.run.task.workspace, self.sandbox.snapshot())
-            self._saved = snapshot
-            steps.first_checkpoint(self.run.task.pk, self.run.fence, snapshot)
+            steps.first_checkpoint(self.run.task.pk, self.run.fence, self._save())
 
     def end_leftovers(self) -> None:
         """What an earlier task left running must not write to this one's disk: it ends first."""

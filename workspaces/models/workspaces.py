@@ -118,6 +118,7 @@ class Snapshot(models.Model):
     total_bytes = models.BigIntegerField()
     files = models.BigIntegerField()
     duration_s = models.FloatField()
+    quiet = models.BooleanField(db_default=False)  # nothing ran that could have changed the disk after it
     created_at = models.DateTimeField(db_default=Now(), editable=False)
     dropped_at = models.DateTimeField(null=True, blank=True)  # from then on nothing may be restored from it
     freed_at = models.DateTimeField(null=True, blank=True)  # its bytes are gone

@@ -124,7 +124,10 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotInfo:
-    """`added_bytes`: what storing it cost. `total_bytes`, `files`: what the disk then held."""
+    """`added_bytes`: what storing it cost. `total_bytes`, `files`: what the disk then held.
+
+    `quiet`: nothing ran that could have changed the disk after it was saved. False also when that cannot be told.
+    """
 
     ref: str
     added_bytes: int
@@ -132,6 +135,7 @@ class SnapshotInfo:
     files: int
     duration_s: float
     holds_memory: bool = False
+    quiet: bool = False
 
 
 @dataclass(frozen=True, slots=True)

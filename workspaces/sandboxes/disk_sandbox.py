@@ -9,8 +9,10 @@ import contextlib
 import re
 import shutil
 import threading
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from workspaces.sandboxes.base import (
@@ -30,6 +32,7 @@ from workspaces.sandboxes.execution import Commands, Folders, Liveness
 from workspaces.sandboxes.frozen import FrozenTime
 from workspaces.sandboxes.snapshots.base import DiskStore, locked
 
+_RUNNER_ENDS_S = (0.0, 0.005, 0.01, 0.02)  # a command's runner outlives the command's end by moments
 _KEY = re.compile(r"[a-z0-9][a-z0-9-]{0,39}\Z")
 
 
@@ -70,6 +73,10 @@ class DiskSandbox(ABC):
     @abstractmethod
     def _go_on(self) -> None:
         """Thaw; nothing if it is not frozen."""
+
+    @abstractmethod
+    def _is_idle(self) -> bool:
+        """Whether nothing runs (or stands frozen) but what keeps it up. False also when that cannot be told."""
 
     @abstractmethod
     def _folders(self) -> Folders: ...
@@ -218,7 +225,15 @@ class DiskSandbox(ABC):
     def snapshot(self) -> SnapshotInfo:
         with self._lock():
             self._disk()
-            return self._store.save(self._spec.key, self._quiet)
+            quiet = self._is_quiet()  # before: what ends meanwhile may have written behind the copy's back
+            return replace(self._store.save(self._spec.key, self._quiet), quiet=quiet)
+
+    def _is_quiet(self) -> bool:
+        for pause_s in _RUNNER_ENDS_S:
+            time.sleep(pause_s)
+            if self._is_idle():
+                return True
+        return False
 
     def restore(self, ref: str) -> None:
         with self._lock():

@@ -44,6 +44,7 @@ WORKSPACE, HOME, CONTROL = "/workspace", "/home/agent", "/run/agentdesk"
 LABEL, SITE_LABEL = "agentdesk.sandbox", "agentdesk.site"
 _TMP_BYTES = 256 * 1024 * 1024
 _PIDS_OF_A_KERNEL = 4096
+_IDLE_PIDS = 2  # the init and its sleep; beside them a list's gate
 _SHM_BYTES = 64 * 1024 * 1024
 # the host's core_pattern may name a program of the host: no crash inside may start it
 _ULIMITS = [docker.types.Ulimit(name="core", soft=0, hard=0)]
@@ -288,6 +289,23 @@ class DockerSandbox(DiskSandbox):
                 # already so, or not running: `state` says which, and nothing is left to be done
                 if error.status_code not in (304, 409) and "not paused" not in str(error):
                     raise
+
+    def _is_idle(self) -> bool:
+        """By the count of processes and threads on the engine's machine: a kernel of its own hides what it runs."""
+        listed = self._spec.network.mode == "allowlist"
+        if self._spec.runtime != "runc" or (listed and not self._driver.owner):
+            return False  # a gate of the agent's own user may have been ended, and something else counted for it
+        with engine_errors():
+            try:
+                stats = self._api.stats(self.container_name, stream=False, one_shot=True)
+            except docker.errors.NotFound:
+                return True
+            except ValueError:  # it is just being removed
+                stats = {}
+        counted = stats.get("pids_stats", {}).get("current")
+        if counted is None:
+            return self.state() not in ("running", "frozen")
+        return bool(counted <= _IDLE_PIDS + listed)
 
     # --- commands
 

@@ -120,6 +120,9 @@ class LocalSandbox(DiskSandbox):
         self._halted.unlink(missing_ok=True)
         processes.signal_each(processes.marked(self._marker.encode()), signal.SIGCONT)
 
+    def _is_idle(self) -> bool:
+        return not processes.marked(self._marker.encode())
+
     def _pids(self) -> list[int]:
         return processes.family(processes.everything(), self._marker.encode(), None)
 
