@@ -40,6 +40,12 @@ replies:
       - {name: charge, arguments: {amount: %s}}
   - calls: [{name: finish, arguments: {summary: done}}]
 """
+TWICE = """
+replies:
+  - calls: [{name: charge, arguments: {amount: 5}}]
+  - calls: [{name: charge, arguments: {amount: 5}}]
+  - calls: [{name: finish, arguments: {summary: done}}]
+"""
 
 
 @pytest.fixture
@@ -280,3 +286,23 @@ def test_a_held_call_that_is_rejected_while_an_earlier_one_is_taken_up_is_not_as
     answer(task, Decision.NOT_DONE)
     assert work(task).status == TaskStatus.SUCCEEDED
     assert Escalation.objects.filter(task=task, tool_call__branch=task.branch).count() == 2
+
+
+@pytest.mark.parametrize("step", [0, 1])
+def test_a_second_meant_effect_is_made_once_also_in_a_fork_that_is_given_the_first(bank: Path, step: int) -> None:
+    origin = work(task_with(bank, TWICE), until=lambda t: t.steps_taken == 1)
+    assert work(fork_of(origin, step=step)).status == TaskStatus.SUCCEEDED
+    assert len(charged(bank)) == len(set(charged(bank))) == 2
+    assert work(origin).status == TaskStatus.SUCCEEDED
+    assert len(charged(bank)) == 2
+
+
+def test_after_a_rollback_two_equal_effects_of_one_step_are_each_given_their_own_result(bank: Path) -> None:
+    task = work(task_with(bank, TWO % 5, command=f"echo x >> {bank}; wc -l < {bank}"))
+    roll_back(Checkpoint.objects.get(task=task, step_number=0).pk, reason="again", actor=task.created_by)
+    work(task)
+    resume_task(task.pk, actor=task.created_by)
+    assert work(task).status == TaskStatus.SUCCEEDED
+    replayed = ToolCall.objects.filter(branch__number=2, name="charge").order_by("position")
+    assert [call.result.split()[-1] for call in replayed] == ["1", "2"]
+    assert len(charged(bank)) == 2
