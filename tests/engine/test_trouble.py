@@ -93,8 +93,7 @@ def test_a_deadline_that_passes_on_the_task_pauses_it_with_everything_kept() -> 
     task = work(scripted_task("replies: [{fault: {kind: auth}}]"))
     Escalation.objects.update(deadline=timezone.now())
     schedule.expire_due()
-    task.refresh_from_db()
-    assert task.status == TaskStatus.PAUSED
+    assert work(task).status == TaskStatus.PAUSED
 
 
 def test_a_task_given_up_fails_with_the_words() -> None:

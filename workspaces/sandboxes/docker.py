@@ -303,7 +303,7 @@ class DockerSandbox(DiskSandbox):
             except ValueError:  # it is just being removed
                 stats = {}
         counted = stats.get("pids_stats", {}).get("current")
-        if counted is None:
+        if not counted:
             return self.state() not in ("running", "frozen")
         return bool(counted <= _IDLE_PIDS + listed)
 
