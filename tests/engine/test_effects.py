@@ -239,7 +239,7 @@ def test_a_call_whose_twin_was_rejected_is_the_first_of_its_kind(bank: Path) -> 
     assert charged(bank) == [effect_key(task.pk, made.arguments_hash, 1)]
 
 
-@pytest.mark.parametrize("forge", ["arguments", "hash", "both", "used", "expired"])
+@pytest.mark.parametrize("forge", ["arguments", "hash", "both", "used", "expired", "another"])
 def test_a_held_call_runs_with_nothing_but_its_own_approval(bank: Path, forge: str) -> None:
     task = work(task_with(bank, effect="irreversible"))
     answer(task, Decision.APPROVE)
@@ -250,9 +250,10 @@ def test_a_held_call_runs_with_nothing_but_its_own_approval(bank: Path, forge: s
         "both": lambda: ToolCall.objects.filter(pk=call.pk).update(arguments={"amount": 9}, arguments_hash="f" * 64),
         "used": lambda: call.approvals.update(used_at=timezone.now()),
         "expired": lambda: call.approvals.update(expires_at=timezone.now()),
+        "another": lambda: call.approvals.update(tool_call=ToolCall.objects.get(task=task, name="note")),
     }
     changes[forge]()
-    task = work(task)
+    task = work(task, tampered=forge == "another")
     assert "no unexpired approval" in question(task).question
     assert charged(bank) == []
     pause_task(task.pk, mode=PauseMode.BOUNDARY, reason="x", actor=task.created_by)
