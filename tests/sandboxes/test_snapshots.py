@@ -305,3 +305,12 @@ def test_a_snapshot_tells_whether_something_could_change_the_disk_after_it(sandb
     shell("sleep 600 >/dev/null 2>&1 &")
     sandbox.stop()
     assert sandbox.snapshot().quiet, "it has ended with the sandbox"
+
+
+def test_a_restore_ends_what_runs_before_it_puts_files_back(sandbox: Any, shell: Any) -> None:
+    ref = sandbox.snapshot().ref
+    shell('(while true; do echo x >> "$PWD/bg"; sleep 0.01; done) >/dev/null 2>&1 &')
+    eventually(lambda: sandbox.list(), within_s=30)
+    sandbox.restore(ref)
+    assert sandbox.snapshot().quiet
+    assert sandbox.list() == []
