@@ -15,7 +15,7 @@ from workspaces.models import Escalation, Task, Workspace
 
 pytestmark = pytest.mark.django_db(transaction=True)
 FINISH = "{calls: [{name: finish, arguments: {summary: done}}]}"
-LIMITED = "replies: [{fault: {kind: rate_limit, retry_after_s: 40, times: 1}}]"
+LIMITED = "replies: [{fault: {kind: rate_limit, retry_after_s: 40}}]"
 ASKS = "replies: [{calls: [{name: ask_operator, arguments: {question: x}}]}]"
 
 
