@@ -20,12 +20,15 @@ from workspaces.actions import nodes as moves
 from workspaces.actions import schedule
 from workspaces.actions.checkpoints import store_snapshot
 from workspaces.actions.ledger import Turn
+from workspaces.actions.tasks import pause_task
+from workspaces.actions.terminal import order_command
 from workspaces.domain.isolation import engine_runtime
-from workspaces.domain.states import TaskStatus, WaitingFor
-from workspaces.engine import act, boxes, nodes
-from workspaces.models import AuditEntry, Escalation, Leftover, Message, Node, Task, ToolCall, Workspace
+from workspaces.domain.states import PauseMode, TaskStatus, WaitingFor
+from workspaces.engine import act, boxes, nodes, terminal
+from workspaces.models import AuditEntry, Escalation, Leftover, Message, Node, Snapshot, Task, ToolCall, Workspace
+from workspaces.queries.disks import saved_disk
 from workspaces.sandboxes import make_driver
-from workspaces.sandboxes.base import SandboxUnavailable
+from workspaces.sandboxes.base import SandboxDriver, SandboxUnavailable
 from workspaces.sandboxes.engines import Engine, EngineFacts
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -130,6 +133,10 @@ def test_what_finished_calls_wrote_and_the_move_loses_is_told_to_the_model(monke
     assert (task.status, task.waiting_for) == (TaskStatus.WAITING, WaitingFor.TIMER)
     first = ToolCall.objects.get(task=task, step__number=2, position=0)
     assert first.status == "done"
+    saved = saved_disk(Workspace.objects.get(pk=task.workspace_id))
+    assert saved.snapshot is not None
+    assert saved.undone == [], "what was saved for the second call holds the first one's lines"
+    saved.snapshot.delete()  # as if the engine had gone a moment earlier
     Workspace.objects.filter(pk=task.workspace_id).update(driver="docker", node="a")
     move = moves.move_workspace(task.pk, task.fence, names=["a", "b"], runtime="runc", why="gone")
     assert move is not None
@@ -139,6 +146,32 @@ def test_what_finished_calls_wrote_and_the_move_loses_is_told_to_the_model(monke
     assert first.call_id in told.content
     (moved,) = events(task, "workspace.moved")
     assert (moved["from_node"], moved["node"]) == ("a", "b")
+
+
+@pytest.mark.usefixtures("three")
+def test_what_an_operator_wrote_and_the_move_loses_is_told_to_the_model() -> None:
+    task = work(scripted_task(WRITES), until=lambda t: t.steps_taken >= 1)
+    pause_task(task.pk, mode=PauseMode.BOUNDARY, reason="to look", actor=task.created_by)
+    task = work(task)
+    command = order_command(task.workspace_id, text="echo mended >>log", limit_s=30, actor=task.created_by)
+    terminal.run(command.pk)
+    Workspace.objects.filter(pk=task.workspace_id).update(driver="docker", node="a")
+    move = moves.move_workspace(task.pk, task.fence, names=["a", "b"], runtime="runc", why="gone")
+    assert move is not None
+    told = Message.objects.filter(task=task).order_by("seq").last()
+    assert told is not None
+    assert "before a command of the operator" in told.content
+    assert "a command of the operator" in events(task, "workspace.moved")[0]["lost"]
+
+
+@pytest.mark.usefixtures("three")
+def test_what_was_dropped_is_never_chosen() -> None:
+    task = scripted_task(WRITES)
+    place = Workspace.objects.get(pk=task.workspace_id)
+    kept, dropped = (store_snapshot(place, boxes.sandbox_for(place).snapshot()) for _ in range(2))
+    assert saved_disk(place).snapshot == dropped
+    Snapshot.objects.filter(pk=dropped.pk).update(dropped_at=Now())
+    assert saved_disk(place).snapshot == kept
 
 
 @pytest.mark.usefixtures("three")
@@ -201,9 +234,15 @@ def test_who_opens_an_idle_workspace_of_a_lost_node_moves_it_and_finds_its_files
 ) -> None:
     settings.NODES = {"a": "unix:///nowhere/a", "b": "unix:///nowhere/b"}
     settings.NODE_LOST_S = 0
-    monkeypatch.setattr(boxes, "driver_named", lambda name, node="": local)
-    monkeypatch.setattr(nodes, "driver_named", lambda name, node="": local)
     local = make_driver("local", tmp_path)
+
+    def reached(name: str, node: str = "") -> SandboxDriver:
+        if name == "docker" and node != "b":
+            raise SandboxUnavailable("that engine is gone")
+        return local
+
+    monkeypatch.setattr(boxes, "driver_named", reached)
+    monkeypatch.setattr(nodes, "driver_named", reached)
     task = work(scripted_task(WRITES))
     place = Workspace.objects.filter(pk=task.workspace_id)
     place.update(driver="docker", node="a")
@@ -216,9 +255,13 @@ def test_who_opens_an_idle_workspace_of_a_lost_node_moves_it_and_finds_its_files
         nodes.leave_lost(place.get())
     place.update(held_by=None)
     workspace = place.get()
-    nodes.leave_lost(workspace)
+    command = order_command(workspace.pk, text="echo three >>log", limit_s=30, actor=workspace.owner)
+    terminal.run(command.pk)
+    command.refresh_from_db()
+    assert command.status == "finished", command.why
+    workspace.refresh_from_db()
     assert (workspace.node, workspace.sandbox_key != old) == ("b", True)
-    assert local.open(boxes.SandboxSpec(workspace.sandbox_key)).read("log") == b"one\ntwo\n"
+    assert local.open(boxes.SandboxSpec(workspace.sandbox_key)).read("log") == b"one\ntwo\nthree\n"
     assert Leftover.objects.get(node="a").sandbox_key == old
     assert AuditEntry.objects.get(action="workspace.moved").data == {"from_node": "a", "node": "b"}
     nodes.leave_lost(workspace)  # it is where it can be

@@ -10,9 +10,9 @@ from workspaces.actions.errors import FenceLost
 from workspaces.actions.leases import claim
 from workspaces.actions.restored import task_restored, unfinished_tasks, workspaces_restored
 from workspaces.domain.states import TaskStatus
-from workspaces.engine.backup.disks import wanted
 from workspaces.engine.boxes import sandbox_for
 from workspaces.models import Checkpoint, Message, Task, ToolCall, Workspace
+from workspaces.queries.disks import saved_disk
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -58,11 +58,11 @@ def test_a_finished_call_whose_files_are_in_no_snapshot_is_told_to_the_model(mon
             work(task)
     first = ToolCall.objects.filter(task=task, step__number=2).order_by("position")[0]
     assert first.status == "done"
-    saved = wanted(workspace_of(task))
+    saved = saved_disk(workspace_of(task))
     assert saved.snapshot is not None
     assert saved.undone == [], "the snapshot of before the second call holds the first one's file"
     saved.snapshot.delete()  # as if the backup had been made a moment before it
-    state = wanted(workspace_of(task))
+    state = saved_disk(workspace_of(task))
     assert state.snapshot is not None
     assert state.undone == ["write_file"]
     task_restored(task.pk, made_at="yesterday", snapshot=state.snapshot, undone=state.undone)
@@ -82,7 +82,7 @@ def test_whoever_held_a_task_can_write_no_more_and_the_task_is_due(monkeypatch: 
     held = claim(task.pk, worker="gone", lease_s=600)
     assert held is not None
     assert unfinished_tasks() == [task.pk]
-    state = wanted(workspace_of(task))
+    state = saved_disk(workspace_of(task))
     assert state.snapshot is not None
     workspaces_restored({task.workspace_id: state.snapshot})
     task_restored(task.pk, made_at="yesterday", snapshot=state.snapshot, undone=[])
@@ -97,4 +97,4 @@ def test_whoever_held_a_task_can_write_no_more_and_the_task_is_due(monkeypatch: 
 def test_a_workspace_without_a_task_gets_what_its_last_task_left() -> None:
     task = work(scripted_task(SCENARIO))
     last = Checkpoint.objects.filter(task=task).order_by("-seq")[0]
-    assert wanted(workspace_of(task)).snapshot == last.snapshot
+    assert saved_disk(workspace_of(task)).snapshot == last.snapshot

@@ -16,6 +16,7 @@ from tests.harness import eventually, scripted_task, work
 from workspaces import dispatch
 from workspaces.actions import retention as decisions
 from workspaces.actions import sleep as moves
+from workspaces.actions.checkpoints import store_snapshot
 from workspaces.actions.errors import Refused
 from workspaces.actions.rollbacks import fork, roll_back
 from workspaces.actions.tasks import pause_task, resume_task
@@ -163,6 +164,9 @@ def test_a_snapshot_without_a_checkpoint_goes_after_a_while_unless_it_is_needed(
     assert store.list(slept.ref)
     moves.use_workspace(task.workspace_id)
     retention.run()
+    assert store.list(slept.ref), "the newest there is, should the node be lost"
+    store_snapshot(task.workspace, sandbox_for(task.workspace).snapshot())
+    retention.run()
     with pytest.raises(SnapshotMissing):
         store.list(slept.ref)
 
@@ -172,6 +176,7 @@ def test_a_call_that_may_have_to_be_undone_keeps_the_snapshot_before_it() -> Non
     undo = Snapshot.objects.create(
         workspace=task.workspace, ref="0" * 32, added_bytes=0, total_bytes=0, files=0, duration_s=0
     )
+    store_snapshot(task.workspace, sandbox_for(task.workspace).snapshot())
     Snapshot.objects.update(created_at=Now() - timedelta(days=1))
     call = task.steps.order_by("number").last().tool_calls.get()  # type: ignore[union-attr]
     type(call).objects.filter(pk=call.pk).update(status="running", snapshot_before=undo)

@@ -17,14 +17,14 @@ from django.db.models.functions import Coalesce, Now
 
 from workspaces.domain.events import EventKind
 from workspaces.domain.placement import Room, roomiest
-from workspaces.domain.states import CallStatus, WorkspaceState
+from workspaces.domain.states import WorkspaceState
 from workspaces.domain.text import clip
-from workspaces.models import AuditEntry, Leftover, Node, Snapshot, Task, ToolCall, Workspace
-from workspaces.queries.history import latest_checkpoint
+from workspaces.models import AuditEntry, Leftover, Node, Snapshot, Workspace
+from workspaces.queries.disks import SavedDisk, saved_disk
 from workspaces.sandboxes.engines import EngineFacts
 
 from .clock import database_now
-from .pen import Pen, writing
+from .pen import writing
 from .sleep import stopped, use_workspace
 
 WAKES_WITHIN_S = 30
@@ -105,7 +105,7 @@ def move_workspace(task_id: int, fence: int, *, names: Collection[str], runtime:
         if chosen is None:
             return None
         key = fresh_key()
-        saved = _saved(pen, workspace)
+        saved = saved_disk(workspace)
         _leave(workspace, chosen, key)
         if saved.snapshot is not None and pen.task.disk_restore_id is None:
             pen.set(disk_restore=saved.snapshot)
@@ -116,67 +116,28 @@ def move_workspace(task_id: int, fence: int, *, names: Collection[str], runtime:
             why=why,
             snapshot=saved.snapshot.ref if saved.snapshot else "",
             checkpoint_seq=saved.seq,
-            lost=saved.lost,
+            lost=_lost(saved),
         )
-        if saved.calls:
-            names_of = ", ".join(f"{call.name} (call {call.call_id})" for call in saved.calls)
+        if saved.undone:
+            ids = f" (calls {', '.join(call.call_id for call in saved.calls)})" if saved.calls else ""
             told = (
                 "The machine that this workspace ran on is gone; it goes on on another one. The files are as they were "
-                f"before {names_of}: what that wrote is lost. Look before you rely on it."
+                f"before {', '.join(saved.undone)}{ids}: what that wrote is lost. Look before you rely on it."
             )
             pen.message("user", told, seq=seq)
         pen.audit("workspace.moved", reason=why, from_node=workspace.node, node=chosen)
         return Move(chosen, key, saved.snapshot)
 
 
-@dataclass(frozen=True, slots=True)
-class _Saved:
-    """What is restored, at which checkpoint it was saved, which finished calls it lacks, and all that in words."""
-
-    snapshot: Snapshot | None
-    seq: int | None
-    calls: list[ToolCall]
-    lost: str
-
-
-def _saved(pen: Pen, workspace: Workspace) -> _Saved:
-    """What it held when it fell asleep; else the newest state on the task's line: its checkpoint, or a later call's."""
-    task = pen.task
-    if workspace.state == WorkspaceState.ASLEEP.value and workspace.slept_snapshot is not None:
-        return _Saved(workspace.slept_snapshot, None, [], "Nothing: it was asleep.")
-    checkpoint = latest_checkpoint(task)
-    if checkpoint is None:
-        return _saved_by_others(task)
-    later = ToolCall.objects.filter(branch_id=task.current_branch_id, attempt__gt=0, snapshot_before__isnull=False)
-    later = later.filter(Q(seq=None) | Q(seq__gt=checkpoint.seq)).select_related("snapshot_before")
-    last = later.order_by("step__number", "position").last()
-    if last is None:
-        return _Saved(
-            checkpoint.snapshot, checkpoint.seq, [], "What was written to the disk after the checkpoint, if anything."
-        )
-    lacks = [last] if last.status == CallStatus.DONE.value else []
-    lost = f"What {last.name} wrote to the disk" + ("." if lacks else "; it is run again if that is safe.")
-    return _Saved(last.snapshot_before, checkpoint.seq, lacks, lost)
-
-
-def _saved_by_others(task: Task) -> _Saved:
-    """Of a task that has saved nothing: what the last one in its workspace left, or the newest snapshot there is."""
-    newest = last_saved(task.workspace, but=task)
-    return _Saved(
-        newest, None, [], "Nothing: nothing was ever saved here." if newest is None else "What came after it."
-    )
-
-
-def last_saved(workspace: Workspace, *, but: Task | None = None) -> Snapshot | None:
-    """What its disk held when it fell asleep, or at the last step of whoever worked there last."""
-    if workspace.state == WorkspaceState.ASLEEP.value and workspace.slept_snapshot is not None:
-        return workspace.slept_snapshot
-    tasks = Task.objects.filter(workspace=workspace).order_by("-last_event_at")
-    for task in tasks.exclude(pk=but.pk) if but else tasks:
-        checkpoint = latest_checkpoint(task)
-        if checkpoint is not None:
-            return checkpoint.snapshot
-    return Snapshot.objects.filter(workspace=workspace).order_by("-created_at").first()
+def _lost(saved: SavedDisk) -> str:
+    """What the move loses, for whoever reads the trace."""
+    if saved.whole:
+        return "Nothing: it was asleep, or was to be put back to this state."
+    if saved.snapshot is None:
+        return "Nothing: nothing was ever saved here."
+    if saved.undone:
+        return f"What came after it, so what {', '.join(saved.undone)} wrote to the disk."
+    return "What was written to the disk after it, if anything."
 
 
 def move_idle_workspace(workspace_id: int, *, names: Collection[str], runtime: str, key: str, why: str) -> str | None:

@@ -65,7 +65,7 @@ def retain(task_id: int) -> int:
 
 
 def drop_unattached() -> int:
-    """Drop snapshots that no checkpoint has: of sleeps that are over, and from within steps."""
+    """Drop snapshots that no checkpoint has: of sleeps that are over, and from within steps. Returns how many."""
     found = (
         Snapshot.objects.filter(dropped_at=None, created_at__lt=Now() - UNATTACHED_FOR)
         .exclude(Exists(Checkpoint.objects.filter(snapshot=OuterRef("pk"))))
@@ -82,13 +82,17 @@ def freed(snapshot_id: int) -> None:
 
 
 def _needed() -> Q:
-    """Snapshots that are needed whatever a profile says: to be put back, to undo a call, or as a sleeping disk."""
+    """Snapshots that are needed whatever a profile says: to be put back, to undo a call, or as a sleeping disk.
+
+    And the newest of each workspace: it is all there is of its disk when its node is lost.
+    """
     restoring = Task.objects.filter(disk_restore=OuterRef("pk"))
     asleep = Workspace.objects.filter(slept_snapshot=OuterRef("pk"))
     over = Q(step__phase=StepPhase.SETTLED.value) | Q(task__status__in=[status.value for status in FINAL])
     undo = ToolCall.objects.filter(snapshot_before=OuterRef("pk"), branch=F("task__branch"))
     undo = undo.exclude(over & Q(status__in=[CallStatus.DONE.value, CallStatus.ABANDONED.value]))
-    return Q(Exists(restoring)) | Q(Exists(asleep)) | Q(Exists(undo))
+    newer = Snapshot.objects.filter(workspace=OuterRef("workspace"), pk__gt=OuterRef("pk"))
+    return Q(Exists(restoring)) | Q(Exists(asleep)) | Q(Exists(undo)) | ~Q(Exists(newer))
 
 
 _NEEDED = _needed()

@@ -62,8 +62,6 @@ def awake_sandbox(workspace: Workspace, *, within_s: float = 20.0) -> Sandbox:
     Nothing keeps it awake but use: call `use_workspace` while the person goes on.
     """
     deadline = time.monotonic() + within_s
-    nodes.place(workspace)
-    nodes.leave_lost(workspace)
     sandbox = sandbox_for(workspace)
     gone = moves.use_workspace(workspace.pk) is WorkspaceState.AWAKE and sandbox.state() not in ("running", "frozen")
     while not (found := wake(workspace.pk, gone=gone)).awake:

@@ -18,7 +18,8 @@ from workspaces.domain.isolation import runtime_of
 from workspaces.engine.boxes import driver_named, engine_of
 from workspaces.engine.run import Run
 from workspaces.models import Leftover, Node, Snapshot, Workspace
-from workspaces.sandboxes.base import SandboxError, SandboxSpec, SandboxUnavailable
+from workspaces.queries.disks import saved_disk
+from workspaces.sandboxes.base import SandboxError, SandboxLimits, SandboxSpec, SandboxUnavailable
 
 logger = logging.getLogger(__name__)
 
@@ -106,13 +107,18 @@ def leave_lost(workspace: Workspace) -> None:
     if workspace.held_by_id is not None:
         raise SandboxUnavailable(f"{why}; it moves when task {workspace.held_by_id} goes on")
     names = [name for name in settings.NODES if name != workspace.node and not lost(name)]
+    if not names:
+        raise SandboxUnavailable(f"{why}; no other node can take it")
     key = moves.fresh_key()
-    snapshot = moves.last_saved(workspace)
+    # the disks are every node's, the engine that is asked about the new one has to answer
+    limits = SandboxLimits(disk_bytes=workspace.disk_bytes)
+    fresh = driver_named("docker", names[0]).open(SandboxSpec(key=key, limits=limits))
+    snapshot = saved_disk(workspace).snapshot
     if snapshot is not None:
-        driver_named("docker").open(SandboxSpec(key=key)).restore(snapshot.ref)
+        fresh.restore(snapshot.ref)
     node = moves.move_idle_workspace(workspace.pk, names=names, runtime=_runtime(workspace), key=key, why=why)
     if node is None:
-        driver_named("docker").open(SandboxSpec(key=key)).destroy()
+        fresh.destroy()
         raise SandboxUnavailable(f"{why}; no other node can take it")
     workspace.refresh_from_db(fields=["node", "sandbox_key", "network_read", "state"])
 

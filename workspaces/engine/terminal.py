@@ -85,6 +85,8 @@ def _run(command: OperatorCommand, orders: _Orders) -> None:
     begun = command.status == CommandStatus.RUNNING.value
     try:
         nodes.place(command.workspace)
+        if not begun:
+            nodes.leave_lost(command.workspace)
         sandbox = sandbox_for(command.workspace)
         state = sandbox.state()
         if begun and not (state in ("running", "frozen") and sandbox.is_known(command.key)):

@@ -19,10 +19,10 @@ from django.db import connection
 from agentdesk import environment
 from workspaces.actions.restored import task_restored, unfinished_tasks, workspaces_restored
 from workspaces.engine.backup import dump, manifest
-from workspaces.engine.backup.disks import Wanted, wanted
 from workspaces.engine.backup.manifest import BackupError, Manifest
 from workspaces.engine.boxes import driver_named, sandbox_for
 from workspaces.models import Snapshot, Task, Workspace
+from workspaces.queries.disks import SavedDisk, saved_disk
 from workspaces.sandboxes.base import SandboxError, SandboxUnavailable
 from workspaces.sandboxes.docker import SANDBOX_UID
 from workspaces.sandboxes.snapshots import copies
@@ -132,17 +132,17 @@ def _empty_store(driver: str, kind: str) -> None:
 
 def _settle(made: Manifest) -> Counter[str]:
     counts: Counter[str] = Counter()
-    found: dict[int, Wanted] = {}
+    found: dict[int, SavedDisk] = {}
     disks: dict[int, Snapshot] = {}
-    for workspace in Workspace.objects.select_related("slept_snapshot", "held_by").order_by("pk"):
-        state = found[workspace.pk] = wanted(workspace)
+    for workspace in Workspace.objects.select_related("slept_snapshot", "held_by__disk_restore").order_by("pk"):
+        state = found[workspace.pk] = saved_disk(workspace)
         if state.snapshot is not None:
             _put_back(workspace, state.snapshot)
             disks[workspace.pk] = state.snapshot
     workspaces_restored(disks)
     holders = dict(Workspace.objects.exclude(held_by=None).values_list("held_by", "pk"))
     for task_id in unfinished_tasks():
-        state = found[holders[task_id]] if task_id in holders else Wanted(None)
+        state = found[holders[task_id]] if task_id in holders else SavedDisk(None)
         task_restored(task_id, made_at=made.made_at, snapshot=state.snapshot, undone=state.undone)
         counts["unfinished tasks"] += 1
     counts["tasks"] = Task.objects.count()
