@@ -314,6 +314,22 @@ def test_a_sandbox_that_runs_although_its_workspace_sleeps_is_ended() -> None:
     assert sandbox_for(busy.workspace).state() == "frozen"
 
 
+def test_a_workspace_that_has_just_woken_is_not_swept(monkeypatch: pytest.MonkeyPatch) -> None:
+    task = asleep()
+    sandbox_for(task.workspace).start()
+    found = moves.strays
+
+    def woken_meanwhile(keys: list[str]) -> list[int]:
+        ids = found(keys)
+        lifecycle.wake(task.workspace_id)
+        return ids
+
+    monkeypatch.setattr(moves, "strays", woken_meanwhile)
+    assert lifecycle.sweep_all() == 0
+    assert sandbox_for(task.workspace).state() == "running"
+    assert place(task).state == WorkspaceState.AWAKE
+
+
 def test_a_person_at_a_terminal_waits_for_the_turn(settings: LazySettings) -> None:
     settings.WAKES_AT_ONCE = 1
     task, other = asleep(), asleep()

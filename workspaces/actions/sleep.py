@@ -45,7 +45,6 @@ AND NOT EXISTS (SELECT 1 FROM workspaces_task AS task
 AND NOT EXISTS (SELECT 1 FROM workspaces_toolcall AS call
                   JOIN workspaces_task AS task ON task.id = call.task_id
                  WHERE task.workspace_id = place.id AND call.status = '{CallStatus.RUNNING}')
-AND place.command_id IS NULL
 """  # noqa: S608 - the domain's own words
 _IDLE = f"""
   FROM workspaces_workspace AS place,
@@ -311,8 +310,17 @@ def call_left() -> int:
 
 def claim_leftovers(workspace_id: int, *, lease_s: float) -> int | None:
     """awake → falling asleep, without waiting for its idle time. The fence; None when it is not (or no longer) so."""
+    return _claim_end(_left(), workspace_id, lease_s)
+
+
+def claim_stray(workspace_id: int, *, lease_s: float) -> int | None:
+    """asleep → falling asleep: its sandbox runs all the same, and nobody can wake it before it has ended. As above."""
+    return _claim_end(_unwanted(), workspace_id, lease_s)
+
+
+def _claim_end(due: QuerySet[Workspace], workspace_id: int, lease_s: float) -> int | None:
     fence = Workspace.objects.filter(pk=workspace_id).values_list("state_fence", flat=True).get() + 1
-    claimed = _left().filter(pk=workspace_id, state_fence=fence - 1)
+    claimed = due.filter(pk=workspace_id, state_fence=fence - 1)
     until = Now() + timedelta(seconds=lease_s)
     changed = claimed.update(state=S.FALLING_ASLEEP.value, state_fence=fence, state_since=Now(), state_until=until)
     return fence if changed else None
@@ -367,10 +375,13 @@ def end_claims() -> int:
     )
 
 
-def may_be_swept(sandbox_keys: list[str]) -> list[Workspace]:
+def strays(sandbox_keys: list[str]) -> list[int]:
     """Of the workspaces whose sandboxes run: those that are asleep, and nothing is in flight in them."""
+    return list(_unwanted().filter(sandbox_key__in=sandbox_keys).values_list("pk", flat=True))
+
+
+def _unwanted() -> QuerySet[Workspace]:
     busy = ToolCall.objects.filter(status=CallStatus.RUNNING.value).values("task__workspace")
     due = Task.objects.filter(CLAIMABLE).values("workspace")
     asleep = Workspace.objects.filter(state=S.ASLEEP.value, wake_wanted_at=None, command=None)
-    found = asleep.filter(sandbox_key__in=sandbox_keys)
-    return list(found.exclude(pk__in=busy).exclude(pk__in=due))
+    return asleep.exclude(pk__in=busy).exclude(pk__in=due)

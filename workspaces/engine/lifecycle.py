@@ -120,7 +120,10 @@ def _kept(workspace_id: int, fence: int) -> Iterator[None]:
 
 def end_leftovers(workspace_id: int) -> bool:
     """End the sandbox that a task left, with all that runs there, unless another task has come. Whether it did."""
-    fence = moves.claim_leftovers(workspace_id, lease_s=settings.LEASE_S)
+    return _end(workspace_id, moves.claim_leftovers(workspace_id, lease_s=settings.LEASE_S))
+
+
+def _end(workspace_id: int, fence: int | None) -> bool:
     if fence is None:
         return False
     workspace = Workspace.objects.get(pk=workspace_id)
@@ -129,7 +132,7 @@ def end_leftovers(workspace_id: int) -> bool:
             sandbox_for(workspace).stop()
         record_last_connections(workspace)
     except SandboxError as error:
-        logger.warning("what a task left in workspace %s was not ended: %s", workspace_id, error)
+        logger.warning("what was left in workspace %s was not ended: %s", workspace_id, error)
         moves.leftovers_stay(workspace_id, fence)
         return False
     return moves.leftovers_ended(workspace_id, fence)
@@ -137,10 +140,8 @@ def end_leftovers(workspace_id: int) -> bool:
 
 def sweep(driver: str) -> int:
     """End sandboxes that run although their workspace sleeps: a start that came after its claim had ended. How many."""
-    found = moves.may_be_swept(_running(driver))
-    for workspace in found:
-        sandbox_for(workspace).stop()
-    return len(found)
+    found = moves.strays(_running(driver))
+    return sum(_end(workspace_id, moves.claim_stray(workspace_id, lease_s=settings.LEASE_S)) for workspace_id in found)
 
 
 def sweep_all() -> int:
