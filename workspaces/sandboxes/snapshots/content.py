@@ -31,7 +31,7 @@ from workspaces.sandboxes.base import (
 )
 from workspaces.sandboxes.snapshots.base import Owner, Quiet, check_ref, make_disk
 from workspaces.sandboxes.snapshots.objects import CHUNK, Objects, Session
-from workspaces.sandboxes.snapshots.trees import Restoring, Row, Saving, below, chunks_of, rows_of
+from workspaces.sandboxes.snapshots.trees import Restoring, Row, Saving, below, chunks_of, read_all, rows_of
 
 _MAX_LINKS = 40
 
@@ -157,7 +157,7 @@ class ContentStore:
         with self.objects.reading() as session:
             for ref in refs:
                 try:
-                    _read_all(session, self._root(session, ref), whole)
+                    read_all(session, self._root(session, ref), whole)
                 except (SnapshotMissing, ValueError) as error:
                     found[ref] = str(error)
         return found
@@ -223,19 +223,6 @@ def drop_from(objects: Objects, ref: str) -> None:
             session.delete(digest)
             session.count([child for child, _ in children], -1)
             pending += set(children)
-
-
-def _read_all(session: Session, digest: bytes, whole: set[bytes]) -> None:
-    """Raises SnapshotMissing."""
-    if digest in whole:
-        return
-    for child, is_folder in below(rows_of(session, digest)):
-        if is_folder:
-            _read_all(session, child, whole)
-        elif child not in whole:
-            session.get(CHUNK, child)
-            whole.add(child)
-    whole.add(digest)
 
 
 def _differences(session: Session, old: bytes | None, new: bytes | None, prefix: str) -> Iterator[FileChange]:

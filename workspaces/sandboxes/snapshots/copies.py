@@ -20,7 +20,7 @@ from workspaces.sandboxes.snapshots.base import DiskStore, check_ref
 from workspaces.sandboxes.snapshots.btrfs import BtrfsStore
 from workspaces.sandboxes.snapshots.content import ContentStore, drop_from
 from workspaces.sandboxes.snapshots.objects import CHUNK, FOLDER, Objects, Session
-from workspaces.sandboxes.snapshots.trees import below, rows_of
+from workspaces.sandboxes.snapshots.trees import below, read_all, rows_of
 
 _READ_BYTES = 1024 * 1024
 
@@ -60,7 +60,7 @@ def check(kind: str, folder: Path, copies: Sequence[Copy]) -> None:
                 row = session.db.execute("SELECT root FROM snapshot WHERE ref = ?", (copy.ref,)).fetchone()
                 if row is None or bytes(row[0]).hex() != copy.proof:
                     raise SnapshotMissing(f"the copy of snapshot {copy.ref} is gone or another one")
-                _check_objects(session, bytes(row[0]), whole)
+                read_all(session, bytes(row[0]), whole)
     except sqlite3.Error as error:
         raise SnapshotMissing(f"the copy of the snapshots cannot be read: {error}") from error
 
@@ -122,18 +122,6 @@ def _copy_folder(there: Session, here: Session, digest: bytes) -> None:
             here.add(CHUNK, there.get(CHUNK, child))
     here.add(FOLDER, there.get(FOLDER, digest))
     here.count([child for child, _ in children], 1)
-
-
-def _check_objects(session: Session, digest: bytes, whole: set[bytes]) -> None:
-    if digest in whole:
-        return
-    for child, is_folder in below(rows_of(session, digest)):
-        if is_folder:
-            _check_objects(session, child, whole)
-        elif child not in whole:
-            session.get(CHUNK, child)
-            whole.add(child)
-    whole.add(digest)
 
 
 def _send(store: BtrfsStore, lines: Sequence[Sequence[str]], folder: Path, known: dict[str, Copy]) -> list[Copy]:

@@ -252,6 +252,22 @@ def below(rows: list[Row]) -> list[tuple[bytes, bool]]:
     return [(digest, row[1] == "folder") for row in rows if row[1] in ("file", "folder") for digest in chunks_of(row)]
 
 
+def read_all(session: Session, folder: bytes, whole: set[bytes]) -> None:
+    """Read a folder's object and all below it but what is in `whole`, to which they are added.
+
+    Raises SnapshotMissing.
+    """
+    if folder in whole:
+        return
+    for child, is_folder in below(rows_of(session, folder)):
+        if is_folder:
+            read_all(session, child, whole)
+        elif child not in whole:
+            session.get(CHUNK, child)
+            whole.add(child)
+    whole.add(folder)
+
+
 def _stamp(state: os.stat_result) -> tuple[int, int, int, int]:
     return state.st_size, state.st_mtime_ns, state.st_ctime_ns, state.st_ino
 
