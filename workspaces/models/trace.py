@@ -140,6 +140,10 @@ class ToolCall(models.Model):
             one_of("effect", Effect, table="tool_call", blank=True),
             one_of("result_class", ResultClass, table="tool_call", blank=True),
         ]
+        # few at any time, asked for all the time
+        indexes = [
+            models.Index(fields=["task"], condition=Q(status=CallStatus.RUNNING.value), name="tool_call_running")
+        ]
 
     def __str__(self) -> str:
         return f"{self.name} ({self.status}) of task {self.task_id}"
