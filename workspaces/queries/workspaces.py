@@ -56,7 +56,7 @@ def _people() -> Subquery:
 
 @dataclass(frozen=True, slots=True)
 class WorkspaceView:
-    """`used_bytes`: the disk at its newest snapshot; `stored_bytes`: what all snapshots add up to."""
+    """`used_bytes`: the disk at its newest snapshot; `stored_bytes`: what the kept snapshots add up to."""
 
     workspace: Workspace
     role: Role | None
@@ -79,7 +79,7 @@ class WorkspaceView:
 
 def workspace_view(user: User, workspace: Workspace) -> WorkspaceView:
     """Of a workspace that the caller has found visible."""
-    stored = workspace.snapshots.aggregate(number=Count("pk"), bytes=Sum("added_bytes"))
+    stored = workspace.snapshots.filter(freed_at=None).aggregate(number=Count("pk"), bytes=Sum("added_bytes"))
     newest = workspace.snapshots.order_by("-created_at").values_list("total_bytes", flat=True).first()
     return WorkspaceView(
         workspace=workspace,
