@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from django.db import connection
+
 from workspaces.actions.profiles import create_profile
 from workspaces.actions.tasks import create_task
 from workspaces.actions.workspaces import create_workspace, set_member
@@ -108,6 +110,16 @@ def kinds(task: Task) -> list[str]:
 
 def events(task: Task, kind: str) -> list[dict[str, Any]]:
     return list(Event.objects.filter(task=task, kind=kind).order_by("seq").values_list("data", flat=True))
+
+
+def somebody_waits_for_a_lock() -> bool:
+    """In this test's database."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT EXISTS (SELECT FROM pg_stat_activity"
+            " WHERE wait_event_type = 'Lock' AND datname = current_database())"
+        )
+        return bool(cursor.fetchone()[0])
 
 
 def eventually(check: Callable[[], Any], *, within_s: float = 10.0, what: str = "") -> Any:

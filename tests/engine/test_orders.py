@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 import pytest
+from django.db import connection, transaction
 from django.utils import timezone
 
 from tests.engine.moments import at, left_in_a_command
 from tests.engine.test_pause import SLEEPS, a_worker, running_call, ticks
-from tests.harness import eventually, make_user, scripted_task, work
+from tests.harness import eventually, make_user, make_workspace, scripted_task, somebody_waits_for_a_lock, work
 from workspaces.actions import leases, schedule, steps
 from workspaces.actions.errors import FenceLost
 from workspaces.actions.escalations import answer_escalation
@@ -198,3 +201,52 @@ def test_a_question_that_is_answered_while_the_step_goes_on_is_answered(monkeypa
     task = work(task)
     assert task.status == TaskStatus.SUCCEEDED
     assert Escalation.objects.filter(task=task).count() == 1
+
+
+def test_a_task_that_begins_while_a_hold_is_being_released_is_not_left_paused() -> None:
+    workspace = make_workspace(make_user())
+    latch = place_latch(mode=BOUNDARY, reason="all", actor=workspace.owner, workspace=workspace)
+    task = scripted_task(QUICK, workspace=workspace)
+    released, go = threading.Event(), threading.Event()
+
+    def release() -> None:
+        with transaction.atomic():
+            release_latch(latch.pk, reason="on", actor=workspace.owner)
+            released.set()
+            assert go.wait(60)
+        connection.close()
+
+    def begin() -> None:
+        runner.advance(task.pk)
+        connection.close()
+
+    with ThreadPoolExecutor(2) as pool:
+        releasing = pool.submit(release)
+        assert released.wait(60)
+        beginning = pool.submit(begin)
+        try:
+            eventually(lambda: beginning.done() or somebody_waits_for_a_lock(), within_s=60)
+        finally:
+            go.set()
+        releasing.result(60)
+        beginning.result(60)
+    assert status_of(task) == TaskStatus.RUNNING
+
+
+def test_a_task_that_begins_while_a_hold_is_being_placed_is_paused(monkeypatch: pytest.MonkeyPatch) -> None:
+    workspace = make_workspace(make_user())
+    begun: list[Task] = []
+
+    def begin() -> None:
+        begun.append(scripted_task(QUICK, workspace=workspace))
+        runner.advance(begun[0].pk)
+        connection.close()
+
+    at(
+        monkeypatch,
+        "workspaces.actions.latches:_held_task_ids",
+        lambda: None if begun else ThreadPoolExecutor(1).submit(begin).result(60),
+        before=False,
+    )
+    place_latch(mode=BOUNDARY, reason="all", actor=workspace.owner, workspace=workspace)
+    assert status_of(begun[0]) == TaskStatus.PAUSED

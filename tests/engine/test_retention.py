@@ -12,7 +12,7 @@ from django.core.management import call_command
 from django.db import connection, transaction
 from django.db.models.functions import Now
 
-from tests.harness import eventually, scripted_task, work
+from tests.harness import eventually, scripted_task, somebody_waits_for_a_lock, work
 from workspaces import dispatch
 from workspaces.actions import retention as decisions
 from workspaces.actions import sleep as moves
@@ -213,20 +213,12 @@ def test_a_rollback_and_a_drop_at_the_same_time_take_turns() -> None:
         holder = pool.submit(hold)
         assert locked.wait(60)
         dropper = pool.submit(drop)
-        eventually(_somebody_waits_for_a_lock, within_s=60)
+        eventually(somebody_waits_for_a_lock, within_s=60)
         assert not dropper.done()
         go.set()
         holder.result(60)
         assert dropper.result(60) == 6
     assert offered(task) == [1, 5, 9, 10]
-
-
-def _somebody_waits_for_a_lock() -> bool:
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
-        )
-        return bool(cursor.fetchone()[0])
 
 
 def test_what_could_not_be_freed_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -47,19 +47,28 @@ def place_latch(
             data={"scope": latch.scope, "mode": mode.value},
             at=latch.placed_at,
         )
-        for task_id in _held_task_ids(workspace, user):
-            with writing(task_id, actor=actor) as pen:
-                stricter = mode is PauseMode.NOW and pen.task.pause_mode != mode.value
-                if TaskStatus(pen.task.status) in ACTIVE and (pen.task.status != TaskStatus.PAUSING.value or stricter):
+        _pause_all(latch)
+    _pause_all(latch)  # what began meanwhile could not know of it
+    return latch
+
+
+def _pause_all(latch: Latch) -> None:
+    """Those that are paused, or are about to be as strictly, are left as they are; all are, once it is released."""
+    mode = PauseMode(latch.mode)
+    for task_id in _held_task_ids(latch.workspace, latch.user):
+        with writing(task_id, actor=latch.placed_by) as pen:
+            stricter = mode is PauseMode.NOW and pen.task.pause_mode != mode.value
+            if TaskStatus(pen.task.status) in ACTIVE and (pen.task.status != TaskStatus.PAUSING.value or stricter):
+                stands = Latch.objects.select_for_update(no_key=True).filter(pk=latch.pk, released_at=None)
+                if stands.first():
                     order_pause(pen, latch)
-        return latch
 
 
 def release_latch(latch_id: int, *, reason: str, actor: User) -> Latch:
     """Let go. Tasks that this latch paused and that no other one holds are queued again."""
     reason = taken(reason, "reason")
     with transaction.atomic():
-        latch = Latch.objects.select_for_update().get(pk=latch_id)
+        latch = Latch.objects.select_for_update(no_key=True).get(pk=latch_id)
         if latch.released_at is not None:
             raise Refused(f"The hold on {latch.scope} is already released.")
         latch.released_by, latch.released_at = actor, database_now()

@@ -36,7 +36,8 @@ def begin_running(task_id: int, fence: int, *, worker: str, previous_owner: str)
         if previous_owner:
             pen.event(EventKind.TASK_TAKEN_OVER, from_worker=previous_owner, worker=worker)
         if pen.task.status == TaskStatus.QUEUED.value:
-            latch = standing_latch(pen.task)
+            # one that is just being released does not know of this task yet, and would leave it paused
+            latch = standing_latch(pen.task, locked=True)
             if latch is not None:
                 pen.set(latch=latch, pause_mode=latch.mode)
                 pen.move(TaskStatus.PAUSED)

@@ -175,8 +175,8 @@ def release_pause(pen: Pen, reason: str) -> None:
     dispatch.advance(pen.task.pk)
 
 
-def standing_latch(task: Task) -> Latch | None:
-    """The strictest latch that holds this task now."""
+def standing_latch(task: Task, *, locked: bool = False) -> Latch | None:
+    """The strictest latch that holds this task now. `locked`: nobody releases it before the transaction ends."""
     latches = Latch.objects.filter(
         Q(task=task)
         | Q(workspace_id=task.workspace_id)
@@ -184,6 +184,8 @@ def standing_latch(task: Task) -> Latch | None:
         | Q(task=None, workspace=None, user=None),
         released_at=None,
     )
+    if locked:
+        latches = latches.select_for_update(no_key=True).order_by("pk")
     return min(latches, key=lambda latch: latch.mode != PauseMode.NOW.value, default=None)
 
 
