@@ -84,7 +84,9 @@ def test_whoever_held_a_task_can_write_no_more_and_the_task_is_due(monkeypatch: 
     assert unfinished_tasks() == [task.pk]
     state = saved_disk(workspace_of(task))
     assert state.snapshot is not None
+    Workspace.objects.update(network_read=5_000, left_running=True)
     workspaces_restored({task.workspace_id: state.snapshot})
+    assert (workspace_of(task).network_read, workspace_of(task).left_running) == (0, False), "the log begins anew"
     task_restored(task.pk, made_at="yesterday", snapshot=state.snapshot, undone=[])
     with pytest.raises(FenceLost):
         steps.workspace_woke(task.pk, held.fence, duration_s=0)

@@ -20,11 +20,13 @@ UNDONE = (
 
 
 def workspaces_restored(disks: Mapping[int, Snapshot]) -> None:
-    """No sandbox runs, and the engines are others. `disks`: what was put back, by workspace."""
+    """No sandbox runs, no proxy's log is there, the engines are others. `disks`: what was put back, by workspace."""
     Node.objects.all().delete()
     Leftover.objects.filter(removed_at=None).update(removed_at=database_now())
     Workspace.objects.update(
         node="",
+        network_read=0,
+        left_running=False,
         state=WorkspaceState.ASLEEP.value,
         state_since=database_now(),
         state_until=None,
