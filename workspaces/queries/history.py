@@ -34,12 +34,6 @@ def line_of(branch: Branch) -> list[Span]:
     return spans[::-1]
 
 
-def line_until(checkpoint: Checkpoint) -> list[Span]:
-    """The line that a rollback to this checkpoint keeps."""
-    *before, tip = line_of(checkpoint.branch)
-    return [*before, Span(tip.branch_id, tip.task_id, checkpoint.seq)]
-
-
 def on_line(spans: list[Span]) -> Q:
     """A filter for rows that have `branch` and `seq`."""
     wanted = Q(pk__in=[])
