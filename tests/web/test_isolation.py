@@ -77,6 +77,17 @@ def test_what_the_site_does_not_offer_is_refused_in_words(
     assert not AuditEntry.objects.filter(action="workspace.isolation").exists()
 
 
+def test_a_list_that_is_refused_stays_as_it_was_typed(desk: Desk, signed_in: SignIn) -> None:
+    owner = signed_in(desk.owner)
+    form = page(owner.get(f"/workspaces/{desk.workspace.pk}/")).one("#change-isolation form")
+    assert (form["hx-post"], form["hx-swap"]) == (f"/workspaces/{desk.workspace.pk}/isolation/", "none")
+    wanted = {"network": "allowlist", "allow": "*.com", "runtime": "runc", "reason": "it installs packages"}
+    refused = owner.post(form["hx-post"], wanted, headers={"HX-Request": "true"})
+    assert (refused.status_code, refused["HX-Retarget"]) == (409, "#notice")
+    taken = owner.post(form["hx-post"], wanted | {"allow": "example.com"}, headers={"HX-Request": "true"})
+    assert (taken.status_code, taken["HX-Redirect"]) == (204, f"/workspaces/{desk.workspace.pk}/")
+
+
 @pytest.mark.parametrize(("who", "status"), [("outsider", 404), ("viewer", 403), ("operator", 403)])
 def test_nobody_else_changes_it(desk: Desk, signed_in: SignIn, who: str, status: int) -> None:
     assert post(signed_in(getattr(desk, who)), desk).status_code == status

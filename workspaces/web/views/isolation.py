@@ -66,4 +66,4 @@ def set_isolation(request: HttpRequest, workspace_id: int) -> HttpResponse:
         site_runtime=settings.SANDBOX_RUNTIME,
     )
     told = "Changed. It holds from the next start of the sandbox on: after it has slept."
-    return done(request, told, back=reverse("workspace", args=[workspace.pk]))
+    return done(request, told, back=reverse("workspace", args=[workspace.pk]), reload=True)
