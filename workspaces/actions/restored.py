@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from django.db.models import F
-
 from workspaces.domain.events import EventKind
-from workspaces.domain.states import TaskStatus, WaitingFor, WorkspaceState
+from workspaces.domain.states import TaskStatus, WaitingFor
 from workspaces.models import Leftover, Node, Snapshot, Task, Workspace
 
 from .clock import database_now
 from .pen import writing
+from .sleep import all_stopped
 
 UNDONE = (
     "This installation was restored from a backup. The files are as they were before {calls}; what that changed in "
@@ -23,19 +22,8 @@ def workspaces_restored(disks: Mapping[int, Snapshot]) -> None:
     """No sandbox runs, no proxy's log is there, the engines are others. `disks`: what was put back, by workspace."""
     Node.objects.all().delete()
     Leftover.objects.filter(removed_at=None).update(removed_at=database_now())
-    Workspace.objects.update(
-        node="",
-        network_read=0,
-        left_running=False,
-        state=WorkspaceState.ASLEEP.value,
-        state_since=database_now(),
-        state_until=None,
-        state_fence=F("state_fence") + 1,
-        wake_wanted_at=None,
-        slept_snapshot=None,
-    )
-    for workspace_id, snapshot in disks.items():
-        Workspace.objects.filter(pk=workspace_id).update(slept_snapshot=snapshot)
+    Workspace.objects.update(node="", network_read=0)
+    all_stopped(disks)
 
 
 def task_restored(task_id: int, *, made_at: str, snapshot: Snapshot | None, undone: Sequence[str]) -> None:

@@ -7,6 +7,7 @@ writes late changes nothing. What the worker does in between is engine/lifecycle
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -18,7 +19,7 @@ from django.db.models.functions import Coalesce, Now
 from workspaces import dispatch
 from workspaces.domain.events import EventKind
 from workspaces.domain.states import CallStatus, TaskStatus, WaitingFor, WorkspaceState
-from workspaces.models import AuditEntry, OperatorCommand, Task, ToolCall, User, Workspace
+from workspaces.models import AuditEntry, OperatorCommand, Snapshot, Task, ToolCall, User, Workspace
 from workspaces.sandboxes.base import SnapshotInfo
 
 from .checkpoints import store_snapshot
@@ -351,13 +352,25 @@ def _left() -> QuerySet[Workspace]:
 
 def stopped(workspace_id: int) -> None:
     """Its sandbox was ended without a snapshot, because the installation stops and no worker runs any more."""
-    Workspace.objects.filter(pk=workspace_id).exclude(state=S.ASLEEP.value).update(
+    _stop(Workspace.objects.filter(pk=workspace_id).exclude(state=S.ASLEEP.value))
+
+
+def all_stopped(disks: Mapping[int, Snapshot]) -> None:
+    """The installation was made anew: no sandbox runs, nobody waits. `disks`: what was put back, by workspace."""
+    _stop(Workspace.objects.all(), wake_wanted_at=None)
+    for workspace_id, snapshot in disks.items():
+        Workspace.objects.filter(pk=workspace_id).update(slept_snapshot=snapshot)
+
+
+def _stop(places: QuerySet[Workspace], **more: Any) -> None:
+    places.update(
         state=S.ASLEEP.value,
         state_since=Now(),
         state_until=None,
         state_fence=F("state_fence") + 1,
         slept_snapshot=None,
         left_running=False,
+        **more,
     )
 
 
