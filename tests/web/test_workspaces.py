@@ -6,11 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from django.db.models.functions import Now
 from django.test import Client
 
 from tests.web.pages import page
 from tests.web.people import Desk
-from workspaces.models import AuditEntry, Membership, User, Workspace
+from workspaces.models import AuditEntry, Membership, Snapshot, User, Workspace
 
 pytestmark = pytest.mark.django_db
 
@@ -45,6 +46,18 @@ def test_somebody_makes_a_workspace_and_owns_it(desk: Desk, signed_in: SignIn) -
     assert page(again).one("#id_name")["value"] == "lab"
     assert client.post("/workspaces/new/", {"name": "x", "driver": "moon"}).status_code == 422
     assert client.post("/workspaces/new/", {"name": "  ", "driver": "docker"}).status_code == 422
+
+
+def test_snapshots_whose_bytes_are_gone_are_not_counted(desk: Desk, signed_in: SignIn) -> None:
+    sizes = {"total_bytes": 5 * 1024**2, "files": 1, "duration_s": 0}
+    made = [
+        Snapshot.objects.create(workspace=desk.workspace, ref=f"{number:032x}", added_bytes=1024**2, **sizes)
+        for number in range(3)
+    ]
+    Snapshot.objects.filter(pk=made[0].pk).update(dropped_at=Now(), freed_at=Now())
+    found = page(signed_in(desk.viewer).get(f"/workspaces/{desk.workspace.pk}/"))
+    told = {term.get_text(strip=True): term.find_next("dd").get_text(" ", strip=True) for term in found.all("dt")}
+    assert told["Snapshots"].startswith("2, 2")
 
 
 def member(client: Client, desk: Desk, user: str, role: str) -> Any:
