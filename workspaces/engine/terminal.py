@@ -83,6 +83,9 @@ def run(command_id: int) -> None:
 
 def _run(command: OperatorCommand, orders: _Orders) -> None:
     begun = command.status == CommandStatus.RUNNING.value
+    if command.stopped_by_id and not begun:
+        _end(command, CommandStatus.FAILED, why="stopped before it began")
+        return
     try:
         nodes.place(command.workspace)
         if not begun:
@@ -91,9 +94,6 @@ def _run(command: OperatorCommand, orders: _Orders) -> None:
         state = sandbox.state()
         if begun and not (state in ("running", "frozen") and sandbox.is_known(command.key)):
             _end(command, CommandStatus.UNKNOWN, why=LOST)
-            return
-        if command.stopped_by_id and not begun:
-            _end(command, CommandStatus.FAILED, why="stopped before it began")
             return
         awake_sandbox(command.workspace)
         if sandbox.state() != "running":
