@@ -6,7 +6,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('workspaces', '0010_effects_and_leftovers'),
+        ('workspaces', '0011_quiet_snapshots'),
     ]
 
     operations = [
