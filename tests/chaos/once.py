@@ -111,6 +111,7 @@ def storm(told: argparse.Namespace, engine: Engine, product: Product) -> dict[st
         problems = {**audit.outside(bank, plans), **audit.work_done(plans), "containers left": left}
         rules, rows, trouble = audit.verified(product)
         problems |= {"broken rules": rows, "not audited": [trouble] if trouble else []}
+        problems["pages that failed"] = people.errors
         if product.gave_up():
             problems["the supervisor gave up"] = [product.said()]
         return {

@@ -41,6 +41,7 @@ class People:
         self.forks_left = forks
         self.meddle = True
         self.did: Counter[str] = Counter()
+        self.errors: list[str] = []  # a page that fails; 503, the database is away, is an answer
         self.asked: Counter[str] = Counter()
         self._seen: set[int] = set()
         self._stop = threading.Event()
@@ -76,6 +77,8 @@ class People:
         except OSError:
             self.did["met a web server that is away"] += 1
             return
+        if status >= 500 and status != 503:
+            self.errors.append(f"{what}: {path} was answered with {status}")
         self.did[what if status < 400 else f"{what}: refused ({status})"] += 1
 
     def _answer(self, question: Escalation) -> None:

@@ -260,6 +260,25 @@ def test_a_claim_to_wake_is_no_longer_than_a_lease_and_renewed_while_the_sandbox
     assert place(task).state == WorkspaceState.AWAKE
 
 
+def test_a_sandbox_that_starts_after_its_claim_has_ended_is_not_taken_for_awake(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    task = asleep()
+    kind: Any = type(sandbox_for(task.workspace))
+    starts = kind.start
+
+    def too_late(sandbox: Any) -> None:
+        starts(sandbox)
+        Workspace.objects.filter(pk=task.workspace_id).update(state_until=Now() - timedelta(seconds=1))
+        assert moves.end_claims() == 1
+
+    with monkeypatch.context() as slow:
+        slow.setattr(kind, "start", too_late)
+        assert not lifecycle.wake(task.workspace_id).awake
+    assert place(task).state == WorkspaceState.ASLEEP
+    assert lifecycle.wake(task.workspace_id).awake
+
+
 def test_a_claim_to_sleep_whose_worker_died_ends_and_the_workspace_sleeps_next_time() -> None:
     task = asking()
     age(task.workspace_id)

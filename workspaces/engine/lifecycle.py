@@ -52,8 +52,8 @@ def wake(workspace_id: int, *, gone: bool = False) -> Waking:
     except BaseException:
         moves.wake_failed(workspace_id, ticket.fence, at_once=settings.WAKES_AT_ONCE)
         raise
-    moves.woke(workspace_id, ticket.fence, at_once=settings.WAKES_AT_ONCE)
-    return Waking(True, duration_s=time.monotonic() - began)
+    in_time = moves.woke(workspace_id, ticket.fence, at_once=settings.WAKES_AT_ONCE)
+    return Waking(in_time, duration_s=time.monotonic() - began)  # a claim that had ended is asked for anew
 
 
 def awake_sandbox(workspace: Workspace, *, within_s: float = 20.0) -> Sandbox:
