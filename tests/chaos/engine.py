@@ -20,7 +20,7 @@ STARTS_WITHIN_S = 60.0
 
 
 class Engine:
-    """`folder` holds everything of it, also its containerd's; it has no bridge, so it touches no network."""
+    """`folder` holds everything of it, also its containerd's; it runs in a network of its own, so it touches none."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -35,6 +35,7 @@ class Engine:
             self._process = subprocess.Popen(
                 leashed(
                     [
+                        *("unshare", "--net", "--"),  # an engine without a bridge deletes the machine's docker0
                         *(
                             "dockerd",
                             "--data-root",
