@@ -9,7 +9,6 @@ from workspaces.domain.effects import arguments_hash, canonical_json
 from workspaces.domain.escalations import Decision, problem_with
 from workspaces.domain.events import EXCERPT_CHARS, EventKind
 from workspaces.domain.results import ResultClass
-from workspaces.domain.schema import argument_problems
 from workspaces.domain.states import (
     CallStatus,
     EscalationKind,
@@ -180,7 +179,7 @@ def _checked_edit(call: ToolCall, arguments: dict[str, Any] | None) -> dict[str,
     tool = tools_of(call.task.profile_version).get(call.name)
     if tool is None:
         raise Refused(f"The profile has no tool named {call.name} any more.")
-    problems = argument_problems(tool.spec.parameters, arguments)
+    problems = tool.spec.problems_of(arguments)
     if problems:
         told = "; ".join(f"{problem.path}: {problem.reason}" for problem in problems)
         raise Refused(f"The edited arguments do not fit the tool. {told}")
@@ -194,8 +193,10 @@ def _settle_call(pen: Pen, call: ToolCall, decision: Decision, words: str, argum
                 assert arguments is not None
                 call.proposed_arguments, call.arguments = call.arguments, arguments
                 call.arguments_hash = arguments_hash(call.name, arguments)
-                if call.effect_key:
-                    call.effect_key = next_effect_key(pen.task, pen.branch, call.arguments_hash)
+                effect = tools_of(pen.task.profile_version)[call.name].spec.effect_of(arguments)
+                call.effect = effect.value
+                leaves = effect.leaves_sandbox
+                call.effect_key = next_effect_key(pen.task, pen.branch, call.arguments_hash) if leaves else ""
             if decision is Decision.NOT_DONE:
                 not_done(call)
             call.status = CallStatus.APPROVED.value

@@ -8,21 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from workspaces.domain.effects import Effect, arguments_hash
 from workspaces.domain.names import nearest_names
 from workspaces.domain.replies import ProposedCall
-from workspaces.domain.schema import Problem, argument_problems
+from workspaces.domain.schema import Problem
 from workspaces.domain.states import Verdict
 
 
-@dataclass(frozen=True, slots=True)
-class KnownTool:
-    """What the gate has to know of a tool."""
+class KnownTool(Protocol):
+    """What the gate has to know of a tool (tools/base.ToolSpec is one)."""
 
-    parameters: Mapping[str, Any]
-    effect: Effect
+    @property
+    def effect(self) -> Effect: ...
+
+    def effect_of(self, arguments: Mapping[str, Any]) -> Effect: ...
+
+    def problems_of(self, arguments: Any) -> list[Problem]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +46,13 @@ def judge(call: ProposedCall, tools: Mapping[str, KnownTool]) -> Judgement:
         return _correct(None, Problem("$", _unknown(call.name, tools), call.name))
     if call.arguments is None:
         return _correct(tool.effect, Problem("$", f"{call.problem or 'unparsable'}: {call.detail}"))
-    problems = argument_problems(tool.parameters, call.arguments)
+    problems = tool.problems_of(call.arguments)
     if problems:
         return _correct(tool.effect, *problems)
-    held = tool.effect is Effect.IRREVERSIBLE
+    effect = tool.effect_of(call.arguments)
     return Judgement(
-        verdict=Verdict.HOLD if held else Verdict.ALLOW,
-        effect=tool.effect,
+        verdict=Verdict.HOLD if effect is Effect.IRREVERSIBLE else Verdict.ALLOW,
+        effect=effect,
         call_hash=arguments_hash(call.name, call.arguments),
     )
 

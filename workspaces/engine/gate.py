@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from workspaces.actions import calls as call_actions
 from workspaces.actions import steps
 from workspaces.actions.calls import Judged
-from workspaces.domain.boundary import KnownTool, judge
+from workspaces.domain.boundary import judge
 from workspaces.domain.replies import ProposedCall, ReplyReading, read_reply
 from workspaces.domain.states import EscalationKind, ModelCallStatus, TaskStatus, Verdict
 from workspaces.engine.run import Ended, Run
@@ -50,7 +50,7 @@ def read(run: Run, step: Step, text: str, calls: Sequence[RawToolCall], finish_r
 
 
 def _judged(run: Run, proposed: tuple[ProposedCall, ...]) -> list[Judged]:
-    known = {name: KnownTool(tool.spec.parameters, tool.spec.effect) for name, tool in run.tools.items()}
+    known = {name: tool.spec for name, tool in run.tools.items()}
     seen: Counter[str] = Counter()
     result = []
     for call in proposed:

@@ -3,24 +3,40 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from workspaces.domain.effects import Effect
 from workspaces.domain.results import ResultClass
+from workspaces.domain.schema import Problem, argument_problems
 from workspaces.sandboxes.base import OutputSink, Sandbox
 
 
 @dataclass(frozen=True, slots=True)
 class ToolSpec:
-    """What is known of a tool before it runs. `parameters` is the JSON Schema (2020-12) of its arguments."""
+    """What is known of a tool before it runs. `parameters` is the JSON Schema (2020-12) of its arguments.
+
+    `effect_by` is there when the arguments decide the effect; `effect` is then the worst that is to be expected.
+    `refuses` says what is wrong with arguments beyond their schema. Both are pure and get arguments that fit it.
+    """
 
     name: str
     description: str
     parameters: Mapping[str, Any]
     effect: Effect
     timeout_s: float = 60.0
+    effect_by: Callable[[Mapping[str, Any]], Effect] | None = None
+    refuses: Callable[[Mapping[str, Any]], Sequence[Problem]] | None = None
+
+    def effect_of(self, arguments: Mapping[str, Any]) -> Effect:
+        """The effect of a call with these arguments, which have no problems."""
+        return self.effect_by(arguments) if self.effect_by else self.effect
+
+    def problems_of(self, arguments: Any) -> list[Problem]:
+        """Why a call with these arguments cannot run: by the schema first, else by the tool's own rules."""
+        found = argument_problems(self.parameters, arguments)
+        return found or list(self.refuses(arguments) if self.refuses else ())
 
 
 @dataclass(frozen=True, slots=True)
