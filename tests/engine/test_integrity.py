@@ -17,9 +17,12 @@ from django.db import connection
 
 from tests.harness import SEND_INVOICE, make_user, make_workspace, scripted_profile, work
 from workspaces.actions.escalations import answer_escalation
+from workspaces.actions.incidents import report, respond
+from workspaces.actions.pen import writing
 from workspaces.actions.rollbacks import fork, roll_back
 from workspaces.actions.tasks import cancel_task, create_task, pause_task, resume_task
 from workspaces.domain.escalations import Decision
+from workspaces.domain.incidents import Evidence, Finding, IncidentKind, Rung, Severity
 from workspaces.domain.states import PauseMode, TaskStatus
 from workspaces.engine.boxes import driver_for
 from workspaces.models import Checkpoint, Escalation, Snapshot, Task
@@ -45,6 +48,20 @@ replies:
 """
 CHARGE = {**SEND_INVOICE, "name": "charge", "effect": "external", "command": "cat >> charged; echo charged"}
 CHARGE["parameters"] = {"type": "object", "properties": {"amount": {"type": "number"}}, "required": ["amount"]}
+
+
+FINDING = Finding(
+    kind=IncidentKind.LOOP,
+    severity=Severity.WARNING,
+    pattern="same_call_same_result",
+    first_seq=4,
+    last_seq=9,
+    evidence=(Evidence(4, 1, "it began"), Evidence(9, 1, "it went on")),
+    words="The same again at step 1.",
+    cause="loop/same_call_same_result",
+    fingerprint="a" * 64,
+    count=2,
+)
 
 
 def approve_all(task: Task) -> Task:
@@ -76,6 +93,9 @@ def ids(django_db_setup: None, django_db_blocker: Any) -> Iterator[dict[str, int
         resume_task(done.pk, actor=user)
         done = work(done)
         assert done.status == TaskStatus.SUCCEEDED
+        with writing(done.pk) as pen:
+            incident = report(pen, FINDING).incident
+            respond(pen, incident, Rung.NUDGED, "look at the evidence")
         forked = work(fork(first.pk, reason="try", actor=user, hold=True))
         waiting = work(new())
         assert waiting.status == TaskStatus.WAITING
@@ -248,6 +268,13 @@ WAYS: list[tuple[str, str, str]] = [
      " finish_reason, error_kind, error, started_at, finished_at)"
      " SELECT task_id, step_id, 9, 'dropped', model, request_hash, '', '[]', '', '', '', now(), now()"
      " FROM workspaces_modelcall WHERE task_id = {paused} LIMIT 1"),
+    ("incidents", "a response is not in the trace",
+     "UPDATE workspaces_incident SET responses = responses || responses WHERE task_id = {done}"),
+    ("incidents", "an incident was resolved in silence",
+     "UPDATE workspaces_incident SET state = 'resolved', resolved_at = now() WHERE task_id = {done}"),
+    ("incidents", "a nudge is not in the trace", "UPDATE workspaces_incident SET nudges = 2 WHERE task_id = {done}"),
+    ("incident-evidence", "an incident has no evidence",
+     "UPDATE workspaces_incident SET evidence = '[]' WHERE task_id = {done}"),
 ]  # fmt: skip
 
 

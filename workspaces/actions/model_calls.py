@@ -8,7 +8,7 @@ from decimal import Decimal
 
 from workspaces.domain.context import Manifest
 from workspaces.domain.events import EXCERPT_CHARS, EventKind
-from workspaces.domain.states import ModelCallStatus, StepPhase
+from workspaces.domain.states import ModelCallPurpose, ModelCallStatus, StepPhase
 from workspaces.domain.text import clean_json, clean_text, clip
 from workspaces.models import Message, ModelCall, Step, UsageRecord
 from workspaces.providers.base import ChatReply, ProviderError
@@ -32,7 +32,7 @@ class PricedUnit:
 def intend(task_id: int, fence: int, step: Step, *, model: str, manifest: Manifest) -> ModelCall:
     """Write down what will be sent, before it is; a new step begins here. What a dead worker left is dropped."""
     with writing(task_id, fence=fence) as pen:
-        earlier = list(ModelCall.objects.filter(step=step)) if step.pk else []
+        earlier = list(ModelCall.objects.filter(step=step, purpose=ModelCallPurpose.STEP.value)) if step.pk else []
         if not step.pk:
             step.started_at = pen.now
             pen.event(EventKind.STEP_STARTED, step=step.number)

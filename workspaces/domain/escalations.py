@@ -32,6 +32,7 @@ DECISIONS: dict[EscalationKind, tuple[Decision, ...]] = {
     K.CONTEXT_FULL: (D.CONTINUE, D.GIVE_UP),
     K.LIMIT: (D.RAISE, D.GIVE_UP),
     K.INTAKE: (D.CONTINUE, D.GIVE_UP),
+    K.INCIDENT: (D.CONTINUE, D.GIVE_UP),
     K.INTERNAL: (D.CONTINUE, D.GIVE_UP),
 }
 

@@ -62,6 +62,11 @@ class EventKind(StrEnum):
     WORKSPACE_SLEPT = "workspace.slept"  # snapshot, added_bytes, idle_s
     WORKSPACE_RESTORED = "workspace.restored"  # snapshot, why, duration_s
     WORKSPACE_FROZEN = "workspace.frozen"  # (nothing)
+    INCIDENT_OPENED = "incident.opened"  # incident, incident_kind, pattern, severity, words, seqs (the evidence)
+    INCIDENT_GREW = "incident.grew"  # incident, incident_kind, count, severity, words
+    INCIDENT_RESPONDED = "incident.responded"  # incident, incident_kind, rung, words
+    INCIDENT_ACKNOWLEDGED = "incident.acknowledged"  # incident, incident_kind, reason
+    INCIDENT_RESOLVED = "incident.resolved"  # incident, incident_kind, words
     COMMAND_ORDERED = "command.ordered"  # command, text, limit_s
     COMMAND_FINISHED = "command.finished"  # command, outcome, exit_code?, duration_s?, result, why?
 

@@ -70,6 +70,14 @@ class ModelCallStatus(StrEnum):
     DROPPED = "dropped"  # by an order, or its worker died
 
 
+class ModelCallPurpose(StrEnum):
+    """What a model is asked for. Only a step's own reply moves the task on."""
+
+    STEP = "step"
+    SUMMARY = "summary"  # of the oldest turns, see the compaction
+    CLAIM_CHECK = "claim_check"  # whether what a reply states was done
+
+
 class Verdict(StrEnum):
     ALLOW = "allow"
     CORRECT = "correct"  # back to the model with evidence
@@ -87,6 +95,7 @@ class EscalationKind(StrEnum):
     CONTEXT_FULL = "context_full"
     LIMIT = "limit"
     INTAKE = "intake"
+    INCIDENT = "incident"  # a detected failure that goes on
     INTERNAL = "internal"  # agentdesk itself failed
 
 

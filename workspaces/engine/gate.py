@@ -10,7 +10,7 @@ from workspaces.actions import steps
 from workspaces.actions.calls import Judged
 from workspaces.domain.boundary import judge
 from workspaces.domain.replies import ProposedCall, ReplyReading, read_reply
-from workspaces.domain.states import EscalationKind, ModelCallStatus, TaskStatus, Verdict
+from workspaces.domain.states import EscalationKind, ModelCallPurpose, ModelCallStatus, TaskStatus, Verdict
 from workspaces.engine.run import Ended, Run
 from workspaces.models import LedgerEntry, ModelCall, Step, ToolCall
 from workspaces.providers.base import RawToolCall
@@ -27,7 +27,7 @@ TOLD = {
 
 def judge_reply(run: Run, step: Step) -> None:
     """Phase gate of a step whose reply is stored. Raises Ended when the task ends or waits."""
-    reply = ModelCall.objects.get(step=step, status=ModelCallStatus.REPLIED.value)
+    reply = ModelCall.objects.get(step=step, status=ModelCallStatus.REPLIED.value, purpose=ModelCallPurpose.STEP.value)
     reading = read(run, step, reply.text, [RawToolCall(**call) for call in reply.calls], reply.finish_reason)
     if not reading.calls:
         _without_calls(run, step, reading)

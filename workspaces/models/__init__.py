@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .decisions import Approval, AuditEntry, Escalation
+from .incidents import Incident
 from .nodes import Leftover, Node
 from .profiles import AgentProfile, ProfileVersion, ProviderKey
 from .signin import SignInCounter
@@ -20,6 +21,7 @@ __all__ = [
     "Checkpoint",
     "Escalation",
     "Event",
+    "Incident",
     "Latch",
     "LedgerEntry",
     "Leftover",

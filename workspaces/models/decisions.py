@@ -9,6 +9,7 @@ from django.db.models import Q
 from workspaces.domain.states import EscalationKind, EscalationStatus
 
 from .fields import choices, one_of
+from .incidents import Incident
 from .tasks import Task
 from .trace import ToolCall
 from .workspaces import Workspace
@@ -19,6 +20,7 @@ class Escalation(models.Model):
 
     task = models.ForeignKey(Task, models.CASCADE, related_name="escalations")
     tool_call = models.ForeignKey(ToolCall, models.CASCADE, null=True, blank=True, related_name="escalations")
+    incident = models.ForeignKey(Incident, models.SET_NULL, null=True, blank=True, related_name="escalations")
     kind = models.CharField(max_length=24, choices=choices(EscalationKind))
     question = models.TextField()
     status = models.CharField(max_length=16, choices=choices(EscalationStatus), default=EscalationStatus.OPEN.value)

@@ -94,6 +94,11 @@ class ProfileVersion(models.Model):
     keep_last = models.PositiveIntegerField(default=LAST)  # checkpoints that stay restorable: domain/retention.py
     keep_every = models.PositiveIntegerField(default=EVERY)
     approval_expires_s = models.PositiveIntegerField(default=24 * 3600)
+    policy = models.JSONField(default=list, blank=True, db_default=[])  # the gate's rules: domain/policy.py
+    detectors = models.JSONField(default=dict, blank=True, db_default={})  # thresholds that differ from the defaults
+    context_policy = models.JSONField(default=dict, blank=True, db_default={})  # when and how to compact
+    http = models.JSONField(default=dict, blank=True, db_default={})  # where http_request may go
+    mcp_servers = models.JSONField(default=list, blank=True, db_default=[])
     input_usd_per_mtok = usd(null=True, blank=True)  # overrides the price list
     output_usd_per_mtok = usd(null=True, blank=True)
     local_allowed = models.BooleanField(default=False)  # may run without isolation

@@ -8,7 +8,7 @@ from django.db.models import Q
 
 from workspaces.domain.effects import Effect
 from workspaces.domain.results import ResultClass
-from workspaces.domain.states import CallStatus, ModelCallStatus, Verdict
+from workspaces.domain.states import CallStatus, ModelCallPurpose, ModelCallStatus, Verdict
 
 from .fields import choices, one_of, usd
 from .tasks import Branch, Step, Task
@@ -70,7 +70,10 @@ class ModelCall(models.Model):
 
     task = models.ForeignKey(Task, models.CASCADE, related_name="model_calls")
     step = models.ForeignKey(Step, models.CASCADE, related_name="model_calls")
-    attempt = models.PositiveIntegerField()
+    purpose = models.CharField(
+        max_length=16, choices=choices(ModelCallPurpose), default=ModelCallPurpose.STEP.value, db_default="step"
+    )
+    attempt = models.PositiveIntegerField()  # of its step and purpose
     status = models.CharField(max_length=16, choices=choices(ModelCallStatus), default=ModelCallStatus.RUNNING.value)
     model = models.CharField(max_length=200)
     request_hash = models.CharField(max_length=64)
@@ -91,13 +94,14 @@ class ModelCall(models.Model):
 
     class Meta:
         constraints = [
-            models.UniqueConstraint(fields=["step", "attempt"], name="model_call_attempt_once"),
+            models.UniqueConstraint(fields=["step", "purpose", "attempt"], name="model_call_attempt_once"),
             models.UniqueConstraint(
                 fields=["step"],
-                condition=Q(status=ModelCallStatus.REPLIED.value),
+                condition=Q(status=ModelCallStatus.REPLIED.value, purpose=ModelCallPurpose.STEP.value),
                 name="model_call_one_reply_a_step",
             ),
             one_of("status", ModelCallStatus, table="model_call"),
+            one_of("purpose", ModelCallPurpose, table="model_call"),
         ]
 
     def __str__(self) -> str:

@@ -6,7 +6,7 @@ from django.contrib.auth.models import AnonymousUser
 from django.db.models import Q, QuerySet
 
 from workspaces.domain.roles import Role, at_least
-from workspaces.models import AgentProfile, Escalation, Membership, Task, User, Workspace
+from workspaces.models import AgentProfile, Escalation, Incident, Membership, Task, User, Workspace
 
 
 def visible_workspaces(user: User | AnonymousUser) -> QuerySet[Workspace]:
@@ -24,6 +24,10 @@ def visible_tasks(user: User | AnonymousUser) -> QuerySet[Task]:
 
 def visible_escalations(user: User | AnonymousUser) -> QuerySet[Escalation]:
     return Escalation.objects.filter(task__in=visible_tasks(user))
+
+
+def visible_incidents(user: User | AnonymousUser) -> QuerySet[Incident]:
+    return Incident.objects.filter(task__in=visible_tasks(user))
 
 
 def usable_profiles(user: User | AnonymousUser, workspace: Workspace | None = None) -> QuerySet[AgentProfile]:

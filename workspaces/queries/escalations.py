@@ -26,6 +26,7 @@ HEADINGS: dict[EscalationKind, str] = {
     EscalationKind.CONTEXT_FULL: "The context is full",
     EscalationKind.LIMIT: "A limit is reached",
     EscalationKind.INTAKE: "The attachments could not be brought in",
+    EscalationKind.INCIDENT: "The agent is stuck",
     EscalationKind.INTERNAL: "agentdesk itself failed",
 }
 ON_EXPIRY: dict[EscalationKind, str] = {

@@ -18,6 +18,7 @@ from workspaces.queries.trace import CurrentLine, KindGroup, group_of
 
 MAX_DIFF_LINES = 400
 PLAIN = "trace/_plain.html"
+INCIDENT = "trace/_incident.html"
 
 K = EventKind
 
@@ -66,6 +67,11 @@ _LOOKS: dict[str, tuple[str, str, str, str]] = {
     K.WORKSPACE_WOKE.value: ("workspace woke", "sun", "grey", PLAIN),
     K.WORKSPACE_SLEPT.value: ("workspace fell asleep", "moon", "grey", PLAIN),
     K.WORKSPACE_RESTORED.value: ("files put back", "rewind", "violet", PLAIN),
+    K.INCIDENT_OPENED.value: ("incident", "alert", "red", INCIDENT),
+    K.INCIDENT_GREW.value: ("incident goes on", "alert", "red", INCIDENT),
+    K.INCIDENT_RESPONDED.value: ("incident answered", "alert", "amber", INCIDENT),
+    K.INCIDENT_ACKNOWLEDGED.value: ("incident acknowledged", "hand", "green", INCIDENT),
+    K.INCIDENT_RESOLVED.value: ("incident resolved", "check", "green", INCIDENT),
     K.COMMAND_ORDERED.value: ("operator's command", "terminal", "violet", "trace/_text.html"),
     K.COMMAND_FINISHED.value: ("operator's command ended", "terminal", "violet", "trace/_command.html"),
     K.WORKSPACE_FROZEN.value: ("sandbox frozen", "snow", "amber", PLAIN),

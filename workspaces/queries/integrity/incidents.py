@@ -1,0 +1,49 @@
+"""Rules of incidents: each stands in the trace with all that was done about it, and points at what is there."""
+
+from __future__ import annotations
+
+from .rule import Rule
+
+RULES = [
+    Rule(
+        "incidents",
+        "an incident's rows tell what its events tell: opened once, each growth, each response, its end",
+        "incident",
+        """
+        SELECT i.task_id, format('incident %s (%s, %s, %s responses): %s opened, %s responses, %s resolved', i.id,
+                                 i.kind, i.state, jsonb_array_length(i.responses), coalesce(e.opened, 0),
+                                 coalesce(e.responses, 0), coalesce(e.resolved, 0))
+          FROM workspaces_incident i
+          LEFT JOIN (SELECT (data->>'incident')::bigint AS id,
+                            count(*) FILTER (WHERE kind = 'incident.opened') AS opened,
+                            count(*) FILTER (WHERE kind = 'incident.responded') AS responses,
+                            count(*) FILTER (WHERE kind = 'incident.responded'
+                                                   AND data->>'rung' = 'nudged') AS nudges,
+                            count(*) FILTER (WHERE kind = 'incident.acknowledged') AS acknowledged,
+                            count(*) FILTER (WHERE kind = 'incident.resolved') AS resolved
+                       FROM workspaces_event
+                      WHERE :task(task_id) AND kind LIKE 'incident.%' GROUP BY 1) e ON e.id = i.id
+         WHERE :task(i.task_id) AND (coalesce(e.opened, 0) <> 1
+               OR coalesce(e.responses, 0) <> jsonb_array_length(i.responses)
+               OR coalesce(e.nudges, 0) <> i.nudges
+               OR coalesce(e.acknowledged, 0) <> CASE WHEN i.acknowledged_at IS NULL THEN 0 ELSE 1 END
+               OR coalesce(e.resolved, 0) <> CASE WHEN i.state = 'resolved' THEN 1 ELSE 0 END)
+        """,
+    ),
+    Rule(
+        "incident-evidence",
+        "the evidence of an incident is in the trace of its task or of what it was forked from",
+        "incident",
+        """
+        SELECT i.task_id, format('incident %s (%s): %s', i.id, i.kind, problem)
+          FROM workspaces_incident i
+          JOIN workspaces_task t ON t.id = i.task_id
+         CROSS JOIN LATERAL (VALUES
+               (CASE WHEN i.first_seq > i.last_seq THEN 'it ends before it begins' END),
+               (CASE WHEN i.last_seq > t.last_seq THEN 'it ends after the trace' END),
+               (CASE WHEN jsonb_array_length(i.evidence) = 0 THEN 'it has no evidence' END)
+         ) AS found(problem)
+         WHERE :task(i.task_id) AND problem IS NOT NULL
+        """,
+    ),
+]
