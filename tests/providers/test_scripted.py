@@ -12,7 +12,6 @@ import pytest
 
 from workspaces.providers import make_provider
 from workspaces.providers.base import (
-    CallInterrupted,
     ChatMessage,
     ChatReply,
     ChatRequest,
@@ -23,6 +22,7 @@ from workspaces.providers.base import (
 )
 from workspaces.providers.scenario import ScenarioError, read_scenario
 from workspaces.providers.scripted import ScriptedProvider, shipped_scenarios
+from workspaces.wire.driving import CallInterrupted
 
 
 def provider(text: str, timeout_s: float = 10.0) -> Any:

@@ -17,7 +17,6 @@ import pytest
 from tests.providers.servers import KEY, MODEL, USAGE, Plan, Server
 from workspaces.providers import faults, limits, make_provider
 from workspaces.providers.base import (
-    CallInterrupted,
     ChatMessage,
     ChatReply,
     ChatRequest,
@@ -27,6 +26,7 @@ from workspaces.providers.base import (
     TokenUsage,
     ToolSchema,
 )
+from workspaces.wire.driving import CallInterrupted
 
 CALLS = (
     ("call_a", "write_file", ('{"path": "a', '.txt", "con', 'tent": "grüße"}')),

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from workspaces.providers import make_provider
-from workspaces.providers.base import CallInterrupted, ChatMessage, ChatRequest, ProviderConfig, ProviderError
+from workspaces.providers.base import ChatMessage, ChatRequest, ProviderConfig, ProviderError
 from workspaces.providers.scripted import ScenarioError, load_scenario, shipped_scenarios
+from workspaces.wire.driving import CallInterrupted
 
 LIMIT_S = 10.0
 MAX_OUTPUT_TOKENS = 16

@@ -19,7 +19,8 @@ from workspaces.engine.prices import priced
 from workspaces.engine.run import Ended, Run
 from workspaces.models import ModelCall, ProfileVersion, Step
 from workspaces.providers import make_provider
-from workspaces.providers.base import CallInterrupted, ChatRequest, Provider, ProviderConfig, ProviderError
+from workspaces.providers.base import ChatRequest, Provider, ProviderConfig, ProviderError
+from workspaces.wire.driving import CallInterrupted
 
 PASSING_ATTEMPTS = 8  # about ten minutes of backing off before a person is asked
 BACKOFF_FIRST_S, BACKOFF_MOST_S = 1.0, 300.0

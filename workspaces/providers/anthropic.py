@@ -36,8 +36,8 @@ from workspaces.providers.base import (
     RawToolCall,
     TokenUsage,
 )
-from workspaces.providers.driving import tls_context
 from workspaces.providers.history import sendable, with_unique_ids
+from workspaces.wire.driving import tls_context
 
 DEFAULT_BASE_URL = "https://api.anthropic.com"
 _CONNECT_TIMEOUT_S = 20.0

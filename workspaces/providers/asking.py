@@ -13,7 +13,7 @@ import httpx2
 
 from workspaces.providers import faults
 from workspaces.providers.base import ChatReply, ProviderError
-from workspaces.providers.driving import DeadlinePassed, drive
+from workspaces.wire.driving import DeadlinePassed, drive
 
 
 def ask(

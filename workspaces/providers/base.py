@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
+from workspaces.wire.driving import CallInterrupted as CallInterrupted  # part of the contract
+
 FinishReason = Literal["stop", "tool_calls", "length", "content_filter", "other"]
 
 
@@ -99,14 +101,6 @@ class ProviderError(Exception):
         self.permanent = permanent
         self.retry_after_s = retry_after_s
         self.status = status
-
-
-class CallInterrupted(Exception):  # an order from outside, not a fault
-    """`interrupt` was set: the request was dropped. `partial` is the text that had arrived."""
-
-    def __init__(self, partial: str = "") -> None:
-        super().__init__("the model call was dropped by an order")
-        self.partial = partial
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,8 +38,8 @@ from workspaces.providers.base import (
     ProviderError,
     TokenUsage,
 )
-from workspaces.providers.driving import tls_context
 from workspaces.providers.history import sendable
+from workspaces.wire.driving import tls_context
 
 DEFAULT_BASE_URL = "https://api.openai.com/v1"
 _CONNECT_TIMEOUT_S = 20.0

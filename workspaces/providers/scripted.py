@@ -26,7 +26,6 @@ from typing import Any
 
 from workspaces.domain.text import clean_text
 from workspaces.providers.base import (
-    CallInterrupted,
     ChatMessage,
     ChatReply,
     ChatRequest,
@@ -37,6 +36,7 @@ from workspaces.providers.base import (
     TokenUsage,
 )
 from workspaces.providers.scenario import FAULTS, Case, Fault, Scenario, ScenarioError, read_scenario
+from workspaces.wire.driving import CallInterrupted
 
 _CHARS_PER_TOKEN = 4
 _TEMPLATE = re.compile(r"\\\{\{|\{\{\s*(?:(last_result|instruction|last_user|index)|result\[\s*(-?\d+)\s*\])\s*\}\}")

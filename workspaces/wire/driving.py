@@ -1,7 +1,7 @@
 """Runs one asynchronous request inside the calling thread, so that an order or a deadline can drop it.
 
 Each call has an event loop of its own: nothing is shared between threads, and what is dropped is really
-closed. It knows no vendor and never retries.
+closed. It never retries.
 """
 
 from __future__ import annotations
@@ -15,15 +15,21 @@ from collections.abc import Callable, Coroutine
 from functools import cache
 from typing import Any, TypeVar
 
-from workspaces.providers.base import CallInterrupted
-
 POLL_S = 0.05  # how often an order is looked for; the contract allows 0.25 s
 _CLEANUP_S = 0.15  # what a dropped request may take to close its connection
 
 T = TypeVar("T")
 
 
-class DeadlinePassed(Exception):  # turned into a ProviderError by the driver
+class CallInterrupted(Exception):  # an order from outside, not a fault
+    """`interrupt` was set: the request was dropped. `partial` is the text that had arrived."""
+
+    def __init__(self, partial: str = "") -> None:
+        super().__init__("the call was dropped by an order")
+        self.partial = partial
+
+
+class DeadlinePassed(Exception):
     """The overall time of the call is used up."""
 
 
@@ -40,7 +46,7 @@ def drive(
     *,
     timeout_s: float,
     interrupt: threading.Event | None,
-    partial: Callable[[], str],
+    partial: Callable[[], str] = str,
 ) -> T:
     """Run `start()` to its end. Raises CallInterrupted, DeadlinePassed, and whatever it raises itself."""
     if interrupt is not None and interrupt.is_set():
