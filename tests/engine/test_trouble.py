@@ -139,11 +139,11 @@ def test_output_that_is_no_text_is_named_and_stored(output: str) -> None:
 
 
 def test_a_failure_of_agentdesk_itself_asks_a_person(monkeypatch: pytest.MonkeyPatch) -> None:
-    from workspaces.engine import context
+    from workspaces.queries import contexts
 
     task = scripted_task(f"replies: [{{calls: [{FINISH}]}}]")
     with monkeypatch.context() as patched:
-        patched.setattr(context, "request_hash", lambda request: 1 / 0)
+        patched.setattr(contexts, "request_hash", lambda request: 1 / 0)
         task = work(task)
     question = Escalation.objects.get(task=task, status="open")
     assert question.kind == "internal"

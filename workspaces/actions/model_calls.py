@@ -47,6 +47,8 @@ def intend(task_id: int, fence: int, step: Step, *, model: str, manifest: Manife
                 tokens=manifest.prompt_tokens,
                 window_tokens=manifest.window_tokens,
                 ranges=[list(span) for span in manifest.ranges],
+                as_of_seq=manifest.as_of_seq,
+                request_hash=manifest.request_hash,
             )
         step.save()
         call = ModelCall.objects.create(

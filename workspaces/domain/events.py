@@ -37,7 +37,7 @@ class EventKind(StrEnum):
     INTAKE_DONE = "intake.done"  # source, files, bytes, told, told_more
     INTAKE_FAILED = "intake.failed"  # message
     STEP_STARTED = "step.started"  # step
-    CONTEXT_BUILT = "context.built"  # messages, tokens, window_tokens, ranges
+    CONTEXT_BUILT = "context.built"  # messages, tokens, window_tokens, ranges, as_of_seq, request_hash
     MODEL_CALLED = "model.called"  # model_call, model, attempt, tokens
     MODEL_REPLIED = "model.replied"  # model_call, text, calls, finish_reason, usage, cost_usd, latency_s
     MODEL_FAILED = "model.failed"  # model_call, error_kind, message, permanent, retry_after_s, attempt

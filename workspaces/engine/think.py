@@ -28,7 +28,8 @@ BACKOFF_FIRST_S, BACKOFF_MOST_S = 1.0, 300.0
 
 def think(run: Run, step: Step) -> None:
     """Phase think of a step. Raises Ended when the task waits instead."""
-    request, manifest = context.build(run.task, run.branch, run.version, run.tools)
+    built = context.next_request(run)
+    request, manifest = built.request, built.manifest
     if not manifest.fits:
         steps.escalate(
             run.task.pk,

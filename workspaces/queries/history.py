@@ -47,14 +47,7 @@ def on_line(spans: list[Span]) -> Q:
 
 def conversation(branch: Branch) -> list[Message]:
     """Every message of the line, in the order in which it was written."""
-    spans = line_of(branch)
-    found: list[Message] = []
-    for span in spans:
-        messages = Message.objects.filter(branch_id=span.branch_id).order_by("seq", "part")
-        if span.last_seq is not None:
-            messages = messages.filter(seq__lte=span.last_seq)
-        found.extend(messages)
-    return found
+    return list(Message.objects.filter(on_line(line_of(branch))).order_by("pk"))
 
 
 def as_lines(messages: list[Message]) -> list[Line]:
@@ -68,6 +61,7 @@ def as_lines(messages: list[Message]) -> list[Line]:
             call_id=message.call_id,
             tokens=message.tokens,
             pinned=message.pinned,
+            message_id=message.pk,
         )
         for message in messages
     ]
