@@ -13,6 +13,12 @@ from workspaces.domain.results import ResultClass as R
     [
         (Ended(0, b"out"), False, R.OK, ""),
         (Ended(0), False, R.OK, ""),
+        (Ended(0, b"out", b"warning: old\n"), False, R.OK, ""),
+        (Ended(0, b"Traceback (most recent call last):"), False, R.OK, ""),
+        (Ended(0, b"0", b"x\nTraceback (most recent call last):\n  File"), False, R.AMBIGUOUS, "Traceback"),
+        (Ended(0, b"", b"bash: line 1: jq: command not found\n"), False, R.AMBIGUOUS, "jq: command not found"),
+        (Ended(0, b"", b"sh: 1: jq: not found\n"), True, R.EMPTY, "only to standard error"),
+        (Ended(1, b"", b"sh: 1: jq: not found\n"), False, R.ERROR, "exit code 1"),
         (Ended(0, b" \n"), True, R.EMPTY, "printed nothing"),
         (Ended(0, b"{}\n"), True, R.EMPTY, "empty value ({})"),
         (Ended(0, b"", b"warning"), True, R.EMPTY, "only to standard error"),

@@ -33,6 +33,10 @@ class Ended:
 
 Named = tuple[ResultClass, str]
 
+# what a shell and Python write when something went wrong, also where a pipeline hides its exit code
+_TROUBLE = re.compile(rb"^Traceback \(most recent call last\):|^[^\n]{1,200}: (?:command )?not found\r?$", re.MULTILINE)
+_LOOKED_AT_BYTES = 64 * 1024  # for trouble, for a page's kind and title
+
 
 def of_command(ended: Ended, *, output_required: bool = False) -> Named:
     """The class of a command's result and why, worst news first.
@@ -57,6 +61,9 @@ def of_command(ended: Ended, *, output_required: bool = False) -> Named:
             return R.EMPTY, f"the command succeeded and printed an empty value ({bare.decode()})"
         only = " to standard output, only to standard error" if ended.stderr.strip() else ""
         return R.EMPTY, f"the command succeeded and printed nothing{only}"
+    if trouble := _TROUBLE.search(ended.stderr[-_LOOKED_AT_BYTES:]):
+        line = clip(trouble[0].decode(errors="replace").strip(), 160)
+        return R.AMBIGUOUS, f"exit code 0, but standard error says {line!r}: a part of it may have failed"
     return R.OK, ""
 
 
@@ -79,7 +86,6 @@ _ERROR_TITLE = re.compile(
     r"attention required|just a moment|(?:down for|under) maintenance|maintenance|(?:please )?(?:log|sign) ?in\b)",
     re.IGNORECASE,
 )
-_LOOKED_AT_BYTES = 64 * 1024  # for a page's kind and title
 _PARSED_BYTES = 2 * 1024 * 1024  # a larger body is not hollow
 
 
