@@ -32,12 +32,7 @@ class PricedUnit:
 def intend(task_id: int, fence: int, step: Step, *, model: str, manifest: Manifest) -> ModelCall:
     """Write down what will be sent, before it is; a new step begins here. What a dead worker left is dropped."""
     with writing(task_id, fence=fence) as pen:
-        earlier = list(ModelCall.objects.filter(step=step, purpose=ModelCallPurpose.STEP.value)) if step.pk else []
-        if not step.pk:
-            step.started_at = pen.now
-            pen.event(EventKind.STEP_STARTED, step=step.number)
-        if earlier:
-            drop_unfinished(pen, why="its worker ended")
+        _begin(pen, step)
         if step.manifest.get("request_hash") != manifest.request_hash:
             step.manifest = manifest.as_json()
             pen.event(
@@ -51,23 +46,56 @@ def intend(task_id: int, fence: int, step: Step, *, model: str, manifest: Manife
                 request_hash=manifest.request_hash,
             )
         step.save()
-        call = ModelCall.objects.create(
-            task=pen.task,
-            step=step,
-            attempt=len(earlier) + 1,
-            model=model,
-            request_hash=manifest.request_hash,
-            started_at=pen.now,
+        return _intent(
+            pen, step, ModelCallPurpose.STEP, model, request_hash=manifest.request_hash, tokens=manifest.prompt_tokens
         )
-        pen.event(
-            EventKind.MODEL_CALLED,
-            step=step.number,
-            model_call=call.pk,
-            model=model,
-            attempt=call.attempt,
-            tokens=manifest.prompt_tokens,
-        )
-        return call
+
+
+def intend_side(
+    task_id: int, fence: int, step: Step, *, purpose: ModelCallPurpose, model: str, request_hash: str, tokens: int
+) -> ModelCall:
+    """The same for a call that is not the step's own reply. It may be what a step begins with."""
+    with writing(task_id, fence=fence) as pen:
+        _begin(pen, step)
+        step.save()
+        return _intent(pen, step, purpose, model, request_hash=request_hash, tokens=tokens)
+
+
+def _begin(pen: Pen, step: Step) -> None:
+    if step.pk:
+        drop_unfinished(pen, why="its worker ended")
+    else:
+        step.started_at = pen.now
+        pen.event(EventKind.STEP_STARTED, step=step.number)
+
+
+def _intent(
+    pen: Pen, step: Step, purpose: ModelCallPurpose, model: str, *, request_hash: str, tokens: int
+) -> ModelCall:
+    call = ModelCall.objects.create(
+        task=pen.task,
+        step=step,
+        purpose=purpose.value,
+        attempt=ModelCall.objects.filter(step=step, purpose=purpose.value).count() + 1,
+        model=model,
+        request_hash=request_hash,
+        started_at=pen.now,
+    )
+    pen.event(
+        EventKind.MODEL_CALLED,
+        step=step.number,
+        model_call=call.pk,
+        model=model,
+        attempt=call.attempt,
+        tokens=tokens,
+        **_purpose(call),
+    )
+    return call
+
+
+def _purpose(call: ModelCall) -> dict[str, str]:
+    """Named only where it is not the step's own reply."""
+    return {} if call.purpose == ModelCallPurpose.STEP.value else {"purpose": call.purpose}
 
 
 def store_reply(
@@ -86,61 +114,75 @@ def store_reply(
     message holds them, so that each result has a call to stand behind.
     """
     with writing(task_id, fence=fence) as pen:
-        calls = clean_json([{"call_id": c.call_id, "name": c.name, "arguments": c.arguments} for c in reply.tool_calls])
-        costs = [unit.cost_usd for unit in priced]
-        cost = None if not priced or any(c is None for c in costs) else sum((c for c in costs if c), Decimal(0))
-        usage = reply.usage
-        call.status = ModelCallStatus.REPLIED.value
-        call.text = clean_text(reply.text)
-        call.calls = calls
-        call.finish_reason = reply.finish_reason
-        call.cost_usd = cost
-        call.first_token_s = reply.first_token_s
-        call.finished_at = pen.now
-        if usage is not None:
-            call.input_tokens = usage.input_tokens
-            call.output_tokens = usage.output_tokens
-            call.cached_input_tokens = usage.cached_input_tokens
-            call.cache_write_tokens = usage.cache_write_tokens
-            call.reasoning_tokens = usage.reasoning_tokens
-        call.save()
-        task = pen.task
-        UsageRecord.objects.bulk_create(
-            UsageRecord(
-                user_id=task.created_by_id,
-                workspace_id=task.workspace_id,
-                task=task,
-                step=step,
-                model_call=call,
-                unit=unit.unit,
-                quantity=unit.quantity,
-                cost_usd=unit.cost_usd,
-                price_source=unit.source,
-                created_at=pen.now,
-            )
-            for unit in priced
-        )
-        pen.set(
-            prompt_tokens=task.prompt_tokens + (usage.prompt_tokens if usage else 0),
-            output_tokens=task.output_tokens + (usage.output_tokens if usage else 0),
-            cost_usd=task.cost_usd + (cost or 0),
-            unpriced_calls=task.unpriced_calls + (1 if cost is None else 0),
-        )
-        seq = pen.event(
-            EventKind.MODEL_REPLIED,
-            step=step.number,
-            model_call=call.pk,
-            text=clip(call.text, EXCERPT_CHARS),
-            calls=[{"name": c["name"], "arguments": clip(c["arguments"], 500), "call_id": c["call_id"]} for c in calls],
-            finish_reason=reply.finish_reason,
-            prompt_tokens=usage.prompt_tokens if usage else None,
-            output_tokens=usage.output_tokens if usage else None,
-            cost_usd=str(cost) if cost is not None else None,
-            latency_s=round(reply.latency_s, 3),
-        )
+        seq = _replied(pen, step, call, reply, priced)
         pen.message(Message.Role.ASSISTANT.value, call.text, seq=seq, calls=list(read_calls))
         Step.objects.filter(pk=step.pk).update(phase=StepPhase.REPLIED.value)
         step.phase = StepPhase.REPLIED.value
+
+
+def store_side_reply(
+    task_id: int, fence: int, step: Step, call: ModelCall, reply: ChatReply, *, priced: Sequence[PricedUnit]
+) -> None:
+    """The reply and its usage. It is no part of the conversation and moves no step on."""
+    with writing(task_id, fence=fence) as pen:
+        _replied(pen, step, call, reply, priced)
+
+
+def _replied(pen: Pen, step: Step, call: ModelCall, reply: ChatReply, priced: Sequence[PricedUnit]) -> int:
+    """The call with what came of it, its usage and its event, whose seq is returned."""
+    calls = clean_json([{"call_id": c.call_id, "name": c.name, "arguments": c.arguments} for c in reply.tool_calls])
+    costs = [unit.cost_usd for unit in priced]
+    cost = None if not priced or any(c is None for c in costs) else sum((c for c in costs if c), Decimal(0))
+    usage = reply.usage
+    call.status = ModelCallStatus.REPLIED.value
+    call.text = clean_text(reply.text)
+    call.calls = calls
+    call.finish_reason = reply.finish_reason
+    call.cost_usd = cost
+    call.first_token_s = reply.first_token_s
+    call.finished_at = pen.now
+    if usage is not None:
+        call.input_tokens = usage.input_tokens
+        call.output_tokens = usage.output_tokens
+        call.cached_input_tokens = usage.cached_input_tokens
+        call.cache_write_tokens = usage.cache_write_tokens
+        call.reasoning_tokens = usage.reasoning_tokens
+    call.save()
+    task = pen.task
+    UsageRecord.objects.bulk_create(
+        UsageRecord(
+            user_id=task.created_by_id,
+            workspace_id=task.workspace_id,
+            task=task,
+            step=step,
+            model_call=call,
+            unit=unit.unit,
+            quantity=unit.quantity,
+            cost_usd=unit.cost_usd,
+            price_source=unit.source,
+            created_at=pen.now,
+        )
+        for unit in priced
+    )
+    pen.set(
+        prompt_tokens=task.prompt_tokens + (usage.prompt_tokens if usage else 0),
+        output_tokens=task.output_tokens + (usage.output_tokens if usage else 0),
+        cost_usd=task.cost_usd + (cost or 0),
+        unpriced_calls=task.unpriced_calls + (1 if cost is None else 0),
+    )
+    return pen.event(
+        EventKind.MODEL_REPLIED,
+        step=step.number,
+        model_call=call.pk,
+        text=clip(call.text, EXCERPT_CHARS),
+        calls=[{"name": c["name"], "arguments": clip(c["arguments"], 500), "call_id": c["call_id"]} for c in calls],
+        finish_reason=reply.finish_reason,
+        prompt_tokens=usage.prompt_tokens if usage else None,
+        output_tokens=usage.output_tokens if usage else None,
+        cost_usd=str(cost) if cost is not None else None,
+        latency_s=round(reply.latency_s, 3),
+        **_purpose(call),
+    )
 
 
 def store_failure(task_id: int, fence: int, step: Step, call: ModelCall, error: ProviderError) -> None:
@@ -161,6 +203,7 @@ def store_failure(task_id: int, fence: int, step: Step, call: ModelCall, error: 
             permanent=error.permanent,
             retry_after_s=error.retry_after_s,
             attempt=call.attempt,
+            **_purpose(call),
         )
 
 
@@ -189,6 +232,7 @@ def _drop(pen: Pen, call: ModelCall, step_number: int, why: str) -> None:
         model_call=call.pk,
         why=why,
         partial=clip(call.text, EXCERPT_CHARS),
+        **_purpose(call),
     )
 
 

@@ -38,10 +38,10 @@ class EventKind(StrEnum):
     INTAKE_FAILED = "intake.failed"  # message
     STEP_STARTED = "step.started"  # step
     CONTEXT_BUILT = "context.built"  # messages, tokens, window_tokens, ranges, as_of_seq, request_hash
-    MODEL_CALLED = "model.called"  # model_call, model, attempt, tokens
-    MODEL_REPLIED = "model.replied"  # model_call, text, calls, finish_reason, usage, cost_usd, latency_s
-    MODEL_FAILED = "model.failed"  # model_call, error_kind, message, permanent, retry_after_s, attempt
-    MODEL_DROPPED = "model.dropped"  # model_call, why, partial
+    MODEL_CALLED = "model.called"  # model_call, model, attempt, tokens, purpose? (of all four: not the step's own)
+    MODEL_REPLIED = "model.replied"  # model_call, text, calls, finish_reason, usage, cost_usd, latency_s, purpose?
+    MODEL_FAILED = "model.failed"  # model_call, error_kind, message, permanent, retry_after_s, attempt, purpose?
+    MODEL_DROPPED = "model.dropped"  # model_call, why, partial, purpose?
     REPLY_CORRECTED = "reply.corrected"  # problem, told
     CALL_JUDGED = "call.judged"  # tool_call, name, arguments, effect, verdict, problems
     CALL_STARTED = "call.started"  # tool_call, name, effect, attempt

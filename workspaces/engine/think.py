@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-import random
-
-from cryptography.fernet import InvalidToken
 from django.db import connection
 
 from workspaces.actions import model_calls, steps
 from workspaces.actions.streams import TextStream
 from workspaces.domain.effects import canonical_json
 from workspaces.domain.replies import ProposedCall
-from workspaces.domain.states import EscalationKind, ModelCallStatus, WaitingFor
+from workspaces.domain.states import EscalationKind, ModelCallStatus
 from workspaces.engine import context
 from workspaces.engine.gate import read
 from workspaces.engine.patience import patiently
 from workspaces.engine.prices import priced
+from workspaces.engine.provider_calls import provider_of, wait_or_escalate
 from workspaces.engine.run import Ended, Run
-from workspaces.models import ModelCall, ProfileVersion, Step
-from workspaces.providers import make_provider
-from workspaces.providers.base import ChatRequest, Provider, ProviderConfig, ProviderError
+from workspaces.models import ModelCall, Step
+from workspaces.providers.base import ChatRequest, ProviderError
 from workspaces.wire.driving import CallInterrupted
-
-PASSING_ATTEMPTS = 8  # about ten minutes of backing off before a person is asked
-BACKOFF_FIRST_S, BACKOFF_MOST_S = 1.0, 300.0
 
 
 def think(run: Run, step: Step) -> None:
@@ -45,7 +39,7 @@ def think(run: Run, step: Step) -> None:
         _ask(run, step, call, request)
     except ProviderError as error:
         model_calls.store_failure(run.task.pk, run.fence, step, call, error)
-        _wait_or_escalate(run, call, error)
+        wait_or_escalate(run, call, error)
         raise Ended from error
     except CallInterrupted as dropped:
         why = run.orders.why()
@@ -73,48 +67,3 @@ def _as_sent(call: ProposedCall) -> dict[str, str]:
     """The call as the conversation keeps it: what could be read in one form, what could not as it was written."""
     text = call.raw if call.arguments is None else canonical_json(call.arguments)
     return {"call_id": call.call_id, "name": call.name, "arguments": text}
-
-
-def provider_of(version: ProfileVersion) -> Provider:
-    """The provider of a profile version, with its key opened. Raises ProviderError when that cannot be."""
-    try:
-        key = version.key.open() if version.key else ""
-        options = version.opened_options()
-    except InvalidToken as error:
-        raise ProviderError(
-            "the stored key cannot be opened: the site's encryption key has changed. Save a new version with the key",
-            kind="auth",
-            permanent=True,
-        ) from error
-    config = ProviderConfig(
-        base_url=version.base_url,
-        api_key=key,
-        timeout_s=version.model_timeout_s,
-        options=options,
-    )
-    try:
-        return make_provider(version.provider, config)
-    except ValueError as error:  # a scenario that is none
-        raise ProviderError(str(error), kind="bad_request", permanent=True) from error
-
-
-def backoff_s(attempt: int, asked_for_s: float | None) -> float:
-    """Seconds to wait after the `attempt`-th (1, 2, …) passing failure: full jitter, never before Retry-After."""
-    most = min(BACKOFF_MOST_S, BACKOFF_FIRST_S * 2 ** (attempt - 1))
-    jittered = random.uniform(most / 2, most)  # noqa: S311 - spreads load, guards nothing
-    return max(jittered, asked_for_s or 0.0)
-
-
-def _wait_or_escalate(run: Run, call: ModelCall, error: ProviderError) -> None:
-    if error.permanent or call.attempt % PASSING_ATTEMPTS == 0:
-        again = "" if error.permanent else f" ({call.attempt} attempts)"
-        steps.escalate(run.task.pk, run.fence, EscalationKind.PROVIDER, f"The model call failed{again}: {error}")
-        return
-    quota = error.kind in ("rate_limit", "overloaded")
-    steps.wait_until(
-        run.task.pk,
-        run.fence,
-        WaitingFor.QUOTA if quota else WaitingFor.TIMER,
-        f"attempt {call.attempt} failed, the next follows: {error}",
-        backoff_s(call.attempt, error.retry_after_s),
-    )

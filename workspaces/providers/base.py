@@ -40,11 +40,14 @@ class ToolSchema:
 
 @dataclass(frozen=True, slots=True)
 class ChatRequest:
+    """`purpose` says what it is for (domain/states.ModelCallPurpose). It is never sent; a script can tell by it."""
+
     model: str
     messages: tuple[ChatMessage, ...]
     tools: tuple[ToolSchema, ...] = ()
     max_output_tokens: int = 4096
     temperature: float | None = None
+    purpose: str = "step"
 
 
 @dataclass(frozen=True, slots=True)

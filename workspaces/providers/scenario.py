@@ -5,6 +5,8 @@ A scenario is a YAML mapping:
     name: hello                # optional
     after: finish              # when the replies run out: finish (default) | error | repeat_last
     chunk_delay_s: 0.05        # optional defaults for every reply: chunk_delay_s, chunks, delay_s
+    side:                      # optional: replies to what is asked beside the steps, by purpose (summary,
+      summary: {text: "…"}     # claim_check): a reply as below, or cases. Else it is answered in a few words
     replies:                   # the n-th reply answers a request with n assistant messages (0, 1, 2, …)
       - text: "I read {{instruction}}."
         think: "…"             # a note for readers of the file; never sent
@@ -51,6 +53,7 @@ from typing import Any, Literal, get_args
 
 import yaml
 
+from workspaces.domain.states import ModelCallPurpose
 from workspaces.providers.base import FinishReason, TokenUsage
 
 After = Literal["finish", "error", "repeat_last"]
@@ -77,6 +80,7 @@ _USAGE = {
 _WHEN = ("last_result_matches", "any_result_matches", "message_matches", "instruction_matches")
 _TIMING = ("delay_s", "chunks", "chunk_delay_s")
 _REPLY = {"text", "think", "calls", "usage", "finish_reason", "fault", "when", *_TIMING}
+_PURPOSES = [purpose.value for purpose in ModelCallPurpose if purpose is not ModelCallPurpose.STEP]
 MAX_BYTES = 1_000_000
 MAX_REPLIES = 100_000
 
@@ -122,6 +126,7 @@ class Scenario:
     replies: tuple[tuple[Case, ...], ...]
     after: After
     digest: str  # of the source
+    side: Mapping[str, tuple[Case, ...]] = field(default_factory=dict)
 
 
 class _Loader(yaml.SafeLoader):
@@ -148,7 +153,7 @@ def read_scenario(source: str, name: str = "scenario") -> Scenario:
         raise ScenarioError(f"{name}: {place}{error.problem or 'not YAML'}") from None
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         raise ScenarioError(f"{name}: not YAML: {error}") from None
-    top = _mapping(value, name, {"name", "description", "after", "replies", *_TIMING})
+    top = _mapping(value, name, {"name", "description", "after", "replies", "side", *_TIMING})
     after = top.get("after", "finish")
     if after not in get_args(After):
         raise ScenarioError(f"{name}: after: {after!r} is none of {', '.join(get_args(After))}")
@@ -164,11 +169,20 @@ def read_scenario(source: str, name: str = "scenario") -> Scenario:
         if len(replies) + repeat > MAX_REPLIES:
             raise ScenarioError(f"{path}.repeat: more than {MAX_REPLIES} replies in all")
         replies += [_cases(body, path, defaults)] * repeat
+    side = {
+        purpose: _cases(
+            _mapping(entry, f"{name}: side.{purpose}", _REPLY - {"when"} | {"cases"}),
+            f"{name}: side.{purpose}",
+            defaults,
+        )
+        for purpose, entry in _mapping(top.get("side") or {}, f"{name}: side", set(_PURPOSES)).items()
+    }
     return Scenario(
         str(top.get("name") or name),
         tuple(replies),
         after,
         hashlib.sha256(source.encode("utf-8", "surrogatepass")).hexdigest(),
+        side,
     )
 
 

@@ -1,8 +1,8 @@
 """Plays a scenario as if it were a model: for demos and tests, exact and without a network.
 
-Stateless: the reply depends on the request alone (its index is the number of assistant messages in it), so a
-resume, a rollback or a recovery meets the same reply, with the same call ids. The format is in scenario.py;
-the tools that a scenario calls are run for real by the engine.
+Stateless: the reply depends on the request alone (its index is the number of assistant messages in it and of those
+that its summary stands for), so a resume, a rollback or a recovery meets the same reply, with the same call ids. The
+format is in scenario.py; the tools that a scenario calls are run for real by the engine.
 
 The one thing that a request does not tell is how often it was sent before. `fault.times` therefore counts in
 this process, by scenario and conversation (hash of its messages): the n-th attempt of the same request in one
@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from importlib import resources
 from typing import Any
 
+from workspaces.domain.context import SUMMARY_HEAD
 from workspaces.domain.text import clean_text
 from workspaces.providers.base import (
     ChatMessage,
@@ -40,6 +41,7 @@ from workspaces.wire.driving import CallInterrupted
 
 _CHARS_PER_TOKEN = 4
 _TEMPLATE = re.compile(r"\\\{\{|\{\{\s*(?:(last_result|instruction|last_user|index)|result\[\s*(-?\d+)\s*\])\s*\}\}")
+_SUMMARY = re.compile(re.escape(SUMMARY_HEAD).replace(re.escape("{replies}"), r"(\d+)"))
 _REMEMBERED = 10_000
 _attempts: OrderedDict[str, int] = OrderedDict()
 _attempts_lock = threading.Lock()
@@ -130,7 +132,7 @@ class ScriptedProvider:
     ) -> ChatReply:
         clock = _Clock(self._timeout_s, interrupt)
         scene = _scene(request.messages)
-        case = self._case(scene)
+        case = self._case(scene) if request.purpose == "step" else self._side(request.purpose, scene)
         fault = case.fault if case.fault and self._fails(case.fault, request, scene.index) else None
         clock.wait(case.delay_s, "")
         if fault is not None and not fault.after_chunks:
@@ -175,6 +177,14 @@ class ScriptedProvider:
                 return case
         raise _refused(f"the scenario {self._scenario.name} has no case that fits at replies[{index}]")
 
+    def _side(self, purpose: str, scene: _Scene) -> Case:
+        """What is asked beside the steps moves none of them on."""
+        cases = self._scenario.side.get(purpose, (Case(text=f"A scripted {purpose}."),))
+        for case in cases:
+            if scene.fits(case):
+                return case
+        raise _refused(f"the scenario {self._scenario.name} has no case that fits at side.{purpose}")
+
     def _fails(self, fault: Fault, request: ChatRequest, index: int) -> bool:
         if fault.times is None:
             return True
@@ -211,11 +221,17 @@ def _scene(messages: tuple[ChatMessage, ...]) -> _Scene:
     users = [message.content for message in messages if message.role == "user"]
     last = max((at for at, message in enumerate(messages) if message.role == "assistant"), default=-1)
     return _Scene(
-        index=sum(message.role == "assistant" for message in messages),
+        index=sum(message.role == "assistant" for message in messages) + _summarised(users),
         instruction=users[0] if users else "",
         last_user=users[-1] if users else "",
         results=tuple(message.content for message in messages[last + 1 :] if message.role == "tool"),
     )
+
+
+def _summarised(users: list[str]) -> int:
+    """How many replies a summary stands for: the request says so."""
+    found = [_SUMMARY.match(text) for text in users]
+    return max((int(match[1]) for match in found if match), default=0)
 
 
 def _calls(case: Case, scene: _Scene) -> tuple[RawToolCall, ...]:

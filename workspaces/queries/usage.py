@@ -21,9 +21,19 @@ class StepUsage:
     output_tokens: int
     cost_usd: Decimal | None
 
+    def plus(self, other: StepUsage) -> StepUsage:
+        known = self.cost_usd is not None and other.cost_usd is not None
+        return StepUsage(
+            self.step,
+            self.branch,
+            self.prompt_tokens + other.prompt_tokens,
+            self.output_tokens + other.output_tokens,
+            (self.cost_usd or Decimal(0)) + (other.cost_usd or Decimal(0)) if known else None,
+        )
+
 
 def usage_by_step(task: Task, *, limit: int = CHARTED_STEPS) -> list[StepUsage]:
-    """The newest `limit` replies, oldest first."""
+    """Of the newest `limit` replies, oldest first: what a step asked beside its own reply is in its sum."""
     calls = (
         ModelCall.objects.filter(task=task, status="replied")
         .order_by("-pk")
@@ -37,10 +47,12 @@ def usage_by_step(task: Task, *, limit: int = CHARTED_STEPS) -> list[StepUsage]:
             "cost_usd",
         )[:limit]
     )
-    return [
-        StepUsage(step, branch, (fresh or 0) + (cached or 0) + (written or 0), output or 0, cost)
-        for step, branch, fresh, cached, written, output, cost in reversed(list(calls))
-    ]
+    found: dict[tuple[int, int], StepUsage] = {}
+    for step, branch, fresh, cached, written, output, cost in reversed(list(calls)):
+        one = StepUsage(step, branch, (fresh or 0) + (cached or 0) + (written or 0), output or 0, cost)
+        known = found.get((branch, step))
+        found[branch, step] = one if known is None else known.plus(one)
+    return list(found.values())
 
 
 @dataclass(frozen=True, slots=True)

@@ -170,8 +170,8 @@ RULES = [
           FROM workspaces_step s
           JOIN workspaces_branch b ON b.id = s.branch_id
          CROSS JOIN LATERAL (SELECT
-               EXISTS (SELECT 1 FROM workspaces_modelcall m WHERE m.step_id = s.id AND m.status = 'replied')
-                   AS replied,
+               EXISTS (SELECT 1 FROM workspaces_modelcall m WHERE m.step_id = s.id AND m.status = 'replied'
+                          AND m.purpose = 'step') AS replied,
                EXISTS (SELECT 1 FROM workspaces_modelcall m WHERE m.step_id = s.id) AS asked,
                EXISTS (SELECT 1 FROM workspaces_toolcall c WHERE c.step_id = s.id) AS calls,
                EXISTS (SELECT 1 FROM workspaces_toolcall c WHERE c.step_id = s.id

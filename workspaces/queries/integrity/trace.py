@@ -98,7 +98,7 @@ RULES = [
                AND m.role = CASE e.kind WHEN 'model.replied' THEN 'assistant' WHEN 'call.finished' THEN 'tool'
                                         ELSE 'user' END
          WHERE :task(e.task_id)
-           AND (e.kind IN ('model.replied', 'call.finished')
+           AND (e.kind = 'call.finished' OR e.kind = 'model.replied' AND NOT e.data ? 'purpose'
                 OR e.kind = 'message.added' AND e.data->>'role' = 'operator'
                 OR e.kind = 'task.created' AND NOT e.data ? 'fork_of')
          GROUP BY e.id HAVING count(m.id) <> 1

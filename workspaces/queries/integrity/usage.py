@@ -65,7 +65,7 @@ RULES = [
     ),
     Rule(
         "model-calls",
-        "a reply is stored once, each call has its intent in the trace, and what ended says when",
+        "each call has its intent in the trace, with what it was for, and what ended says when",
         "modelcall",
         """
         SELECT m.task_id, format('model call %s is %s, finished at %s, %s intents, %s ends', m.id, m.status,
@@ -73,11 +73,13 @@ RULES = [
           FROM workspaces_modelcall m
           LEFT JOIN (SELECT (data->>'model_call')::bigint AS id,
                             count(*) FILTER (WHERE kind = 'model.called') AS intents,
+                            string_agg(DISTINCT coalesce(data->>'purpose', 'step'), ', ') AS purposes,
                             count(*) FILTER (WHERE kind <> 'model.called') AS ends
                        FROM workspaces_event
                       WHERE :task(task_id) AND kind IN ('model.called', 'model.replied', 'model.failed',
                             'model.dropped') GROUP BY 1) e ON e.id = m.id
          WHERE :task(m.task_id) AND ((m.status = 'running') = (m.finished_at IS NOT NULL)
+               OR e.purposes <> m.purpose
                OR coalesce(e.intents, 0) <> 1
                OR coalesce(e.ends, 0) <> CASE WHEN m.status = 'running' THEN 0 ELSE 1 END)
         """,
