@@ -28,6 +28,7 @@ LISTED: dict[type[Model], tuple[str, ...]] = {
     models.Node: ("name", "address", "memory_bytes", "cpus", "version", "looked_at", "failing_since", "error"),
     models.OperatorCommand: ("workspace", "task", "actor", "status", "exit_code", "ordered_at", "finished_at"),
     models.ProfileVersion: ("profile", "number", "provider", "model", "created_by", "created_at"),
+    models.ScratchpadEdit: ("task", "seq", "section", "by", "actor", "written_at"),
     models.Snapshot: ("workspace", "ref", "added_bytes", "total_bytes", "files", "created_at"),
     models.Step: ("task", "branch", "number", "phase", "started_at", "settled_at"),
     models.Task: ("id", "title", "status", "waiting_for", "workspace", "created_by", "cost_usd", "created_at"),

@@ -22,7 +22,8 @@ from tests.harness import (
 from workspaces.actions.errors import Refused
 from workspaces.actions.latches import place_latch
 from workspaces.actions.pen import writing
-from workspaces.actions.tasks import cancel_task, create_task, pause_task, send_message, write_note
+from workspaces.actions.scratchpad import write_note
+from workspaces.actions.tasks import cancel_task, create_task, pause_task, send_message
 from workspaces.domain.effects import canonical_json
 from workspaces.domain.events import GENESIS, EventKind, event_hash
 from workspaces.domain.roles import Role
@@ -48,11 +49,9 @@ def done_task() -> Task:
 def test_a_number_has_the_same_hash_before_and_after_it_was_stored(number: float) -> None:
     task = done_task()
     with writing(task.pk) as pen:
-        pen.event(EventKind.NOTE_WRITTEN, section="numbers", text="", by="agent", deep=[{"number": number}])
+        pen.event(EventKind.LIMIT_RAISED, what="numbers", deep=[{"number": number}])
     stored = Event.objects.get(task=task, seq=task.last_seq + 1).data
-    assert canonical_json(stored) == canonical_json(
-        {"section": "numbers", "text": "", "by": "agent", "deep": [{"number": number}]}
-    )
+    assert canonical_json(stored) == canonical_json({"what": "numbers", "deep": [{"number": number}]})
     check_history(task)
 
 

@@ -61,3 +61,39 @@ def test_control_is_asked_for_only_with_words(context: ToolContext, tool: str, a
     assert (found.content, found.control) == ("Done: all of it.", control)
     blank = run(context, tool, **{argument: " \n"})
     assert (blank.result_class, blank.control) == (R.ERROR, "")
+
+
+def test_attempts_and_contradictions_have_a_form_that_can_be_read(context: ToolContext, notes: Scratchpad) -> None:
+    run(context, "note", section="attempts", attempt="pip install lxml", outcome="failed", why="no compiler")
+    run(context, "note", section="attempts", attempt="apt-get install gcc", outcome="worked")
+    run(context, "note", section="contradictions", claim="port 80", against="port 8080", seen="README, app.conf")
+    assert notes.sections == {
+        "attempts": "- failed: pip install lxml\n  why: no compiler\n- worked: apt-get install gcc",
+        "contradictions": "- one says: port 80\n  another says: port 8080\n  seen in: README, app.conf",
+    }
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"section": "plan", "attempt": "x", "outcome": "failed"},
+        {"section": "attempts", "attempt": "x"},
+        {"section": "attempts", "text": "x", "outcome": "failed"},
+        {"section": "contradictions", "claim": "x"},
+        {"section": "notes", "claim": "x", "against": "y"},
+        {"section": "notes"},
+    ],
+)
+def test_a_note_that_is_none_says_what_is_missing(
+    context: ToolContext, notes: Scratchpad, arguments: dict[str, str]
+) -> None:
+    found = run(context, "note", **arguments)
+    assert found.result_class is R.ERROR
+    assert notes.sections == {}
+
+
+def test_a_section_is_read_whole_and_not_changed(context: ToolContext, notes: Scratchpad) -> None:
+    assert "Nothing" in run(context, "note", section="plan", read=True).content
+    run(context, "note", section="notes", text="n" * 15_000)
+    assert run(context, "note", section="notes", read=True, text="ignored").content == "n" * 15_000
+    assert notes.sections == {"notes": "n" * 15_000}

@@ -18,7 +18,8 @@ from tests.web.sockets import Socket
 from tests.web.worked import finished_task, with_many_events
 from workspaces import live
 from workspaces.actions.escalations import answer_escalation
-from workspaces.actions.tasks import resume_task, send_message, write_note
+from workspaces.actions.scratchpad import write_note
+from workspaces.actions.tasks import resume_task, send_message
 from workspaces.actions.workspaces import set_member
 from workspaces.domain.escalations import Decision
 from workspaces.models import Task

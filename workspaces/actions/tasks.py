@@ -1,4 +1,4 @@
-"""What a person does to a task: create, pause, resume, cancel, say, note. Rollback and fork: rollbacks.py."""
+"""What a person does to a task: create, pause, resume, cancel, say. Notes: scratchpad.py; going back: rollbacks.py."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from .errors import Refused
 from .ledger import give_up
 from .model_calls import drop_unfinished
 from .pen import Pen, writing
-from .words import MESSAGE_CHARS, NOTE_CHARS, taken
+from .words import MESSAGE_CHARS, taken
 from .workspaces import holds_workspace, release_workspace
 
 INSTRUCTION_LIMIT = 100_000
@@ -266,28 +266,3 @@ def send_message(task_id: int, *, text: str, actor: User) -> None:
         seq = pen.event(EventKind.MESSAGE_ADDED, role="operator", text=clip(text, EXCERPT_CHARS))
         pen.message("user", f"Message from the operator: {text}", seq=seq, pinned=True)
         pen.audit("task.message")
-
-
-def write_note(
-    task_id: int,
-    *,
-    section: str,
-    text: str,
-    actor: User | None = None,
-    fence: int | None = None,
-    step: int | None = None,
-) -> None:
-    """Replace a section of the scratchpad; by an operator (`actor`) or the agent (`fence`). Raises Refused."""
-    if actor is not None:
-        section, text = taken(section, "section's name", 80), taken(text, "note", NOTE_CHARS)
-    with writing(task_id, fence=fence, actor=actor) as pen:
-        if actor is not None and TaskStatus(pen.task.status).is_final:
-            raise Refused(f"The scratchpad is closed: {WHY_NOT[TaskStatus(pen.task.status)]}.")
-        pad = {**pen.task.scratchpad, clean_text(section): clean_text(text)}
-        if not text.strip():
-            pad.pop(clean_text(section), None)
-        pen.set(scratchpad=pad)
-        by = "operator" if actor is not None else "agent"
-        pen.event(EventKind.NOTE_WRITTEN, step=step, section=section, text=clip(text, EXCERPT_CHARS), by=by)
-        if actor is not None:
-            pen.audit("task.note", section=section)

@@ -54,7 +54,7 @@ class EventKind(StrEnum):
     ESCALATION_EXPIRED = "escalation.expired"  # escalation
     ESCALATION_WITHDRAWN = "escalation.withdrawn"  # escalation, why
     MESSAGE_ADDED = "message.added"  # role, text
-    NOTE_WRITTEN = "note.written"  # section, text, by ("agent" or "operator")
+    NOTE_WRITTEN = "note.written"  # section, text, by ("agent" or "operator"), restored? (seq of the older version)
     CHECKPOINT_SAVED = "checkpoint.saved"  # snapshot, added_bytes, files, duration_s, pending
     NETWORK_CONNECTION = "network.connection"  # host, port, allowed, address, why, at; of many alike: times
     WORKSPACE_MOVED = "workspace.moved"  # from_node, node, why, snapshot, checkpoint_seq, lost

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from workspaces.actions.tasks import write_note
+from workspaces.actions.scratchpad import write_note
 from workspaces.engine.run import Run
 from workspaces.models import Step, Task
 

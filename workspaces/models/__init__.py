@@ -6,6 +6,7 @@ from .decisions import Approval, AuditEntry, Escalation
 from .incidents import Incident
 from .nodes import Leftover, Node
 from .profiles import AgentProfile, ProfileVersion, ProviderKey
+from .scratchpad import ScratchpadEdit
 from .signin import SignInCounter
 from .tasks import Branch, Checkpoint, Latch, Step, Task
 from .terminal import OperatorCommand
@@ -32,6 +33,7 @@ __all__ = [
     "OperatorCommand",
     "ProfileVersion",
     "ProviderKey",
+    "ScratchpadEdit",
     "SignInCounter",
     "Snapshot",
     "Step",

@@ -21,10 +21,12 @@ from workspaces.domain.context import (
     estimate_tokens,
 )
 from workspaces.domain.effects import canonical_json
-from workspaces.models import Branch, Checkpoint, Message, ProfileVersion, Step
+from workspaces.domain.scratchpad import head
+from workspaces.models import Branch, Message, ProfileVersion, Step
 from workspaces.providers.base import ChatMessage, ChatRequest, RawToolCall, ToolSchema
 from workspaces.queries.history import Span, as_lines, line_of, on_line
 from workspaces.queries.profiles import tools_of
+from workspaces.queries.scratchpad import pad_on
 from workspaces.tools.base import Tool
 
 RULES = (
@@ -235,17 +237,13 @@ def _item(entry: Entry, history: History) -> Item:
 
 def notes_of(scratchpad: Mapping[str, str]) -> str:
     """The head of the scratchpad, as the system message ends with it."""
-    pad = {name: text for name, text in scratchpad.items() if text.strip()}
-    if not pad:
-        return ""
-    notes = "\n\n".join(f"## {name}\n{text}" for name, text in sorted(pad.items()))
-    return f"# Your scratchpad\n{notes}"
+    notes = head(scratchpad)
+    return f"# Your scratchpad\n{notes}" if notes else ""
 
 
 def scratchpad_as_of(branch: Branch, as_of: int) -> dict[str, str]:
     """The notes that stood on the line at a seq."""
-    newest = Checkpoint.objects.filter(on_line(spans_as_of(branch, as_of))).order_by("-pk").first()
-    return dict(newest.scratchpad) if newest else {}
+    return pad_on(spans_as_of(branch, as_of))
 
 
 def scratchpad_hash(scratchpad: Mapping[str, str]) -> str:

@@ -17,14 +17,14 @@ from django.db import connection, transaction
 from workspaces.domain.integrity import Broken, Link, broken_links, fits_hash
 from workspaces.models import Event, Task, ToolCall
 
-from . import calls, incidents, tasks, trace, usage
+from . import calls, incidents, scratchpad, tasks, trace, usage
 from .rule import Rule
 
 CHAIN = Rule("chain", "each event holds the hash of the one before and of itself, branch after branch", "event", "")
 ARGUMENTS = Rule(
     "arguments", "what a held call ran with is what its hash, and so its approval, was made of", "toolcall", ""
 )
-RULES = [*trace.RULES, CHAIN, *calls.RULES, ARGUMENTS, *tasks.RULES, *usage.RULES, *incidents.RULES]
+RULES = [*trace.RULES, CHAIN, *calls.RULES, ARGUMENTS, *tasks.RULES, *scratchpad.RULES, *usage.RULES, *incidents.RULES]
 SHOWN = 20
 _CHUNK = 2_000
 

@@ -13,6 +13,7 @@ RULES = [
         SELECT NULL::bigint, format('the trigger that protects %s is off or gone', wanted.name)
           FROM (VALUES ('workspaces_event', 'append_only'), ('workspaces_message', 'append_only'),
                        ('workspaces_usagerecord', 'append_only'), ('workspaces_auditentry', 'append_only'),
+                       ('workspaces_scratchpadedit', 'append_only'),
                        ('workspaces_profileversion', 'append_only')) AS wanted(name, suffix)
           LEFT JOIN pg_trigger t ON t.tgrelid = wanted.name::regclass
                AND t.tgname = wanted.name || '_' || wanted.suffix AND t.tgenabled IN ('O', 'A')

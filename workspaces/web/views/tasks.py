@@ -8,6 +8,7 @@ from django.views.decorators.http import require_safe
 
 from workspaces.actions import tasks as actions
 from workspaces.actions.errors import Refused
+from workspaces.actions.scratchpad import write_note
 from workspaces.actions.sleep import want_awake
 from workspaces.domain.roles import Role
 from workspaces.domain.states import PauseMode, TaskStatus
@@ -134,7 +135,7 @@ def note(request: HttpRequest, task_id: int) -> HttpResponse:
     section = request.POST.get("section", "").strip()[:80]
     if not section:
         raise Refused("Name the section: plan, attempts, exit condition …")
-    actions.write_note(task.pk, section=section, text=request.POST.get("text", ""), actor=user_of(request))
+    write_note(task.pk, section=section, text=request.POST.get("text", ""), actor=user_of(request))
     if not is_htmx(request):
         return redirect(f"/tasks/{task.pk}/?panel=scratchpad")
     task.refresh_from_db(fields=["scratchpad"])
