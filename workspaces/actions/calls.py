@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -184,6 +185,7 @@ def store_result(
     content = clean_text(content)
     call.status = CallStatus.DONE.value
     call.result = content
+    call.result_hash = hashlib.sha256(content.encode()).hexdigest()
     call.result_class = result_class.value
     call.result_data = clean_json(data or {})
     call.finished_at = pen.now

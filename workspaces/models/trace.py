@@ -129,6 +129,9 @@ class ToolCall(models.Model):
     attempt = models.PositiveIntegerField(default=0)
     snapshot_before = models.ForeignKey(Snapshot, models.PROTECT, null=True, blank=True, related_name="+")
     result = models.TextField(blank=True, default="")
+    result_hash = models.CharField(
+        max_length=64, blank=True, default="", db_default=""
+    )  # SHA-256 (hex); "": older rows
     result_class = models.CharField(max_length=16, choices=choices(ResultClass), blank=True, default="")
     result_data = models.JSONField(default=dict, blank=True)
     control = models.CharField(max_length=16, blank=True, default="")
