@@ -6,7 +6,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('workspaces', '0013_incidents'),
+        ('workspaces', '0014_scratchpad_versions'),
     ]
 
     operations = [
