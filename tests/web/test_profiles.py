@@ -234,3 +234,29 @@ def test_the_check_sends_kept_header_values_only_to_their_own_address(desk: Desk
     elsewhere = form(desk, options=kept, base_url="http://127.0.0.1:9/v1", profile_id=str(first.profile_id))
     answer = page(client.post("/profiles/check/", elsewhere, HTTP_HX_REQUEST="true"))
     assert "Not asked" in answer.soup.get_text()
+
+
+HTTP = """{"allow": ["api.example.com", "b.example.com"], "headers": {"api.example.com": {"Authorization": "%s"}}}"""
+
+
+def test_keys_of_http_requests_are_sealed_and_stay_with_their_host(desk: Desk, signed_in: SignIn) -> None:
+    client = signed_in(desk.operator)
+    assert client.post("/profiles/new/", form(desk, http=HTTP % KEY)).status_code == 302
+    first = ProfileVersion.objects.get(profile__name="Reviewer")
+    assert first.http["headers"] == {"api.example.com": {"Authorization": "(kept)"}}
+    assert first.opened_tools()[0]["headers"] == {"api.example.com": {"Authorization": KEY}}
+    path = f"/profiles/{first.profile_id}/new-version/"
+    for shown in (path, f"/profiles/{first.profile_id}/"):
+        html = client.get(shown).content.decode()
+        assert KEY not in html
+        assert "(kept)" in html
+    assert client.post(path, form(desk, http=HTTP % "(kept)", keep_key="on", api_key="")).status_code == 302
+    second = ProfileVersion.objects.get(profile=first.profile, number=2)
+    assert second.opened_tools()[0]["headers"] == {"api.example.com": {"Authorization": KEY}}
+    moved = (HTTP % "(kept)").replace('{"api.', '{"b.')
+    refused = client.post(path, form(desk, http=moved))
+    assert refused.status_code == 422
+    assert "there is none to be kept for this place" in page(refused).text("main")
+    assert "b.example.com" in page(refused).one("#id_http").text
+    wrong = client.post(path, form(desk, http='{"allow": ["*.com"]}'))
+    assert "allows too much" in page(wrong).text("main")

@@ -10,8 +10,8 @@ from django.db import IntegrityError, transaction
 from django.db.models import Max
 
 from workspaces.domain.text import clean_text
+from workspaces.domain.tool_secrets import KEPT, MissingSecret, take_out
 from workspaces.models import AgentProfile, AuditEntry, ProfileVersion, ProviderKey, User, Workspace
-from workspaces.models.profiles import KEPT
 
 from .clock import database_now
 from .errors import Refused
@@ -19,7 +19,8 @@ from .errors import Refused
 VERSION_FIELDS = frozenset(
     field.name
     for field in ProfileVersion._meta.get_fields()
-    if field.name not in {"id", "profile", "number", "key", "headers", "created_by", "created_at", "tasks"}
+    if field.name
+    not in {"id", "profile", "number", "key", "headers", "tool_secrets", "created_by", "created_at", "tasks"}
 )
 
 
@@ -34,7 +35,8 @@ def create_profile(
         with transaction.atomic():
             profile = AgentProfile.objects.create(name=name[:80], workspace=workspace, created_by=actor)
             headers = headers_of(settings.get("provider_options", {}), None, same_place=True)
-            return _add_version(profile, 1, actor, _seal(api_key, actor), headers, settings)
+            settings, secrets = tools_of_settings(settings, None)
+            return _add_version(profile, 1, actor, _seal(api_key, actor), headers, secrets, settings)
     except IntegrityError as error:
         raise Refused(f"There is already a profile named {name}.") from error
 
@@ -60,8 +62,24 @@ def add_version(
             if not same_place:
                 raise Refused("The address changed: type the key for the new address, it is not carried over.")
             key = newest.key
+        settings, secrets = tools_of_settings(settings, newest)
         number = (profile.versions.aggregate(Max("number"))["number__max"] or 0) + 1
-        return _add_version(profile, number, actor, key, headers, settings)
+        return _add_version(profile, number, actor, key, headers, secrets, settings)
+
+
+def tools_of_settings(settings: dict[str, Any], newest: ProfileVersion | None) -> tuple[dict[str, Any], dict[str, str]]:
+    """The settings with their tools' secrets taken out, and those. Raises Refused."""
+
+    def known() -> dict[str, str]:
+        return newest.opened_tool_secrets() if newest is not None else {}
+
+    try:
+        http, servers, secrets = take_out(settings.get("http", {}), settings.get("mcp_servers", []), known)
+    except MissingSecret as missing:
+        raise Refused(str(missing)) from None
+    except InvalidToken:
+        raise Refused("The stored values cannot be opened: the site's encryption key has changed. Type them.") from None
+    return {**settings, "http": http, "mcp_servers": servers}, secrets
 
 
 def headers_of(options: dict[str, Any], newest: ProfileVersion | None, *, same_place: bool) -> dict[str, str]:
@@ -97,6 +115,7 @@ def _add_version(
     actor: User,
     key: ProviderKey | None,
     headers: dict[str, str],
+    secrets: dict[str, str],
     settings: dict[str, Any],
 ) -> ProfileVersion:
     unknown = set(settings) - VERSION_FIELDS
@@ -107,7 +126,13 @@ def _add_version(
         options = {**settings["provider_options"], "headers": dict.fromkeys(headers, KEPT)}
         settings = {**settings, "provider_options": options}
     version = ProfileVersion.objects.create(
-        profile=profile, number=number, key=key, headers=sealed, created_by=actor, **settings
+        profile=profile,
+        number=number,
+        key=key,
+        headers=sealed,
+        tool_secrets=_seal(json.dumps(secrets), actor, hint=False) if secrets else None,
+        created_by=actor,
+        **settings,
     )
     AuditEntry.objects.create(
         actor=actor,

@@ -22,7 +22,7 @@ from workspaces.engine.patience import patiently
 from workspaces.engine.run import Ended, Run
 from workspaces.models import Escalation, Snapshot, Step, ToolCall
 from workspaces.sandboxes.base import DiskFull, ExecInterrupted, SandboxGone
-from workspaces.tools.base import Tool, ToolContext, ToolResult
+from workspaces.tools.base import OutcomeUnknown, ToolContext, ToolResult
 
 logger = logging.getLogger(__name__)
 
@@ -114,7 +114,7 @@ class Actor:
         steps.wait_for_answers(self.run.task.pk, self.run.fence, self.step, snapshot=snapshot, fresh=fresh, asked=asked)
 
     def _run_one(self, call: ToolCall) -> None:
-        if _needs_sandbox(self.run.tools[call.name]):
+        if self.run.tools[call.name].spec.needs_sandbox:
             self.disk.awake()  # before the intent: a sandbox that does not start leaves no call in doubt
         before: Snapshot | None = None
         if Effect(call.effect).touches_disk:
@@ -183,7 +183,7 @@ class Actor:
         tool = self.run.tools[call.name]
         output = OutputStream(self.run.task.pk, call.pk)
         notebook = Notebook(self.run, self.step)
-        sandbox = self.disk.awake() if _needs_sandbox(tool) else self.disk.sandbox
+        sandbox = self.disk.awake() if tool.spec.needs_sandbox else self.disk.sandbox
         connection.close()  # nothing is held while a command runs
         try:
             result = tool.run(
@@ -203,6 +203,11 @@ class Actor:
         except SandboxGone:
             self._outcome_unknown(call)
             return
+        except OutcomeUnknown as unknown:
+            if Effect(call.effect).leaves_sandbox:
+                self._ask_what_happened(call, known=str(unknown))
+                return
+            result = unknown.otherwise
         except DiskFull as full:  # the model can delete what it no longer needs
             result = ToolResult(f"{full}. {full.hint}".strip(), ResultClass.ERROR)
         self._store(call, result)
@@ -258,13 +263,14 @@ class Actor:
         call_actions.retry_call(self.run.task.pk, self.run.fence, call, what=what)
         self._run_one(call)
 
-    def _ask_what_happened(self, call: ToolCall) -> None:
+    def _ask_what_happened(self, call: ToolCall, known: str = "") -> None:
+        known = known or f"{call.name} was started and its result was lost."
         steps.escalate_call(
             self.run.task.pk,
             self.run.fence,
             call,
             EscalationKind.UNKNOWN_OUTCOME,
-            f"{call.name} was started and its result was lost. It may have happened or not: look outside, then say.",
+            f"{known} It may have happened or not: look outside, then say.",
         )
         call.status = CallStatus.HELD.value
 
@@ -273,8 +279,3 @@ def _went_wrong(call: ToolCall) -> bool:
     """It was not run, or what it gave is no success. An empty result may be what was wanted."""
     fine = (ResultClass.OK.value, ResultClass.EMPTY.value, ResultClass.TRUNCATED.value)
     return call.status in DONE and call.result_class not in fine
-
-
-def _needs_sandbox(tool: Tool) -> bool:
-    """Notes, questions and the end need no machine."""
-    return tool.spec.name not in ("note", "ask_operator", "finish")

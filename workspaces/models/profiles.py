@@ -11,11 +11,11 @@ from django.db import models
 from django.db.models.functions import Now
 
 from workspaces.domain.retention import EVERY, LAST
+from workspaces.domain.tool_secrets import KEPT as KEPT
+from workspaces.domain.tool_secrets import put_back
 
 from .fields import usd
 from .workspaces import Workspace
-
-KEPT = "(kept)"  # stands for a header's value, which is as secret as a key
 
 
 class AgentProfile(models.Model):
@@ -86,6 +86,7 @@ class ProfileVersion(models.Model):
     declared_tools = models.JSONField(default=list)  # see tools/declared.py
     provider_options = models.JSONField(default=dict)  # the values of its `headers` are KEPT apart
     headers = models.ForeignKey(ProviderKey, models.PROTECT, null=True, blank=True, related_name="+")  # sealed JSON
+    tool_secrets = models.ForeignKey(ProviderKey, models.PROTECT, null=True, blank=True, related_name="+")  # likewise
     temperature = models.FloatField(null=True, blank=True)
     max_output_tokens = models.PositiveIntegerField(default=4096)
     context_window_tokens = models.PositiveIntegerField(default=128_000)
@@ -118,3 +119,11 @@ class ProfileVersion(models.Model):
     def opened_options(self) -> dict[str, Any]:
         """What the provider needs. Never for a page: use `provider_options` there."""
         return {**self.provider_options, **({"headers": self.opened_headers()} if self.headers else {})}
+
+    def opened_tool_secrets(self) -> dict[str, str]:
+        """By the names of domain/tool_secrets.py. Raises InvalidToken as ProviderKey.open does."""
+        return json.loads(self.tool_secrets.open()) if self.tool_secrets else {}
+
+    def opened_tools(self) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+        """`http` and `mcp_servers` with their secrets, for what runs them. Never for a page."""
+        return put_back(self.http, self.mcp_servers, self.opened_tool_secrets())

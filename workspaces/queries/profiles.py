@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from cryptography.fernet import InvalidToken
+from django.conf import settings
+
+from workspaces.domain.http_rules import HttpRules, read_http_rules
 from workspaces.models import ProfileVersion
 from workspaces.tools.base import Tool
 from workspaces.tools.registry import build_tools
@@ -16,5 +20,18 @@ def tools_of(version: ProfileVersion) -> dict[str, Tool]:
 
 @lru_cache(maxsize=256)
 def _tools_of(version_id: int) -> dict[str, Tool]:
-    version = ProfileVersion.objects.get(pk=version_id)  # immutable, so that once is enough
-    return build_tools(version.tools, version.declared_tools)
+    version = ProfileVersion.objects.select_related("tool_secrets").get(pk=version_id)  # immutable, so once is enough
+    return build_tools(
+        version.tools, version.declared_tools, http=http_rules_of(version), private=settings.HTTP_PRIVATE
+    )
+
+
+def http_rules_of(version: ProfileVersion) -> HttpRules | None:
+    """With the values of its headers. None: the version has no http_request."""
+    if not version.http:
+        return None
+    try:
+        opened, _ = version.opened_tools()
+    except InvalidToken:  # a request without its key is another request: none is made
+        return HttpRules()
+    return read_http_rules(opened)

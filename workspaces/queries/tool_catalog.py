@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from workspaces.domain.http_rules import BadRules, read_http_rules
 from workspaces.tools.base import ToolSpec
 from workspaces.tools.declared import DeclarationError
 from workspaces.tools.registry import BUILTIN_NAMES, build_tools
@@ -19,5 +20,14 @@ def tools_problem(names: Sequence[str], declared: Sequence[Mapping[str, Any]]) -
     try:
         build_tools(names, declared)
     except DeclarationError as error:
+        return str(error)
+    return ""
+
+
+def http_problem(said: Mapping[str, Any]) -> str:
+    """Why this cannot be what a profile says about HTTP requests, or an empty string."""
+    try:
+        read_http_rules(said)
+    except BadRules as error:
         return str(error)
     return ""

@@ -19,6 +19,7 @@ class ToolSpec:
 
     `effect_by` is there when the arguments decide the effect; `effect` is then the worst that is to be expected.
     `refuses` says what is wrong with arguments beyond their schema. Both are pure and get arguments that fit it.
+    Without `needs_sandbox` nothing is woken for it; it may still read and write the workspace's files.
     """
 
     name: str
@@ -26,6 +27,7 @@ class ToolSpec:
     parameters: Mapping[str, Any]
     effect: Effect
     timeout_s: float = 60.0
+    needs_sandbox: bool = True
     effect_by: Callable[[Mapping[str, Any]], Effect] | None = None
     refuses: Callable[[Mapping[str, Any]], Sequence[Problem]] | None = None
 
@@ -51,6 +53,17 @@ class ToolResult:
     result_class: ResultClass = ResultClass.OK
     data: Mapping[str, Any] = field(default_factory=dict)
     control: Literal["", "finish", "ask_operator"] = ""
+
+
+class OutcomeUnknown(Exception):
+    """The request went out and no answer came: it cannot be told whether it was done. `str` says what is known.
+
+    An effect outside the sandbox is then a person's matter; of any other, `otherwise` is the result.
+    """
+
+    def __init__(self, known: str, otherwise: ToolResult) -> None:
+        super().__init__(known)
+        self.otherwise = otherwise
 
 
 class Notes(Protocol):
@@ -85,7 +98,7 @@ class Tool(Protocol):
     def run(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolResult:
         """Arguments have already passed the schema. A tool's own failure is a ToolResult of class error.
 
-        Raises only what the engine handles: SandboxUnavailable, SandboxGone, ExecInterrupted.
+        Raises only what the engine handles: SandboxUnavailable, SandboxGone, ExecInterrupted, OutcomeUnknown.
         """
 
 

@@ -38,6 +38,7 @@ class AskOperator:
         ),
         parameters=_one_text("question", "The question, with what has to be known to answer it."),
         effect=Effect.NONE,
+        needs_sandbox=False,
     )
 
     def run(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolResult:
@@ -56,6 +57,7 @@ class Finish:
         ),
         parameters=_one_text("summary", "The task's result, as the person who asked for it will read it."),
         effect=Effect.NONE,
+        needs_sandbox=False,
     )
 
     def run(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolResult:

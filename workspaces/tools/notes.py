@@ -53,6 +53,7 @@ class Note:
             "additionalProperties": False,
         },
         effect=Effect.NONE,
+        needs_sandbox=False,
     )
 
     def run(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolResult:

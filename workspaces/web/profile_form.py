@@ -14,7 +14,7 @@ from workspaces.domain.retention import EVERY, LAST
 from workspaces.domain.text import clean_json, clean_text, too_deep
 from workspaces.engine.probe import probe, scenarios
 from workspaces.models import ProfileVersion, User, Workspace
-from workspaces.queries.tool_catalog import builtin_tools, tools_problem
+from workspaces.queries.tool_catalog import builtin_tools, http_problem, tools_problem
 
 from .task_form import operated_workspaces
 
@@ -94,6 +94,7 @@ class VersionForm(forms.Form):
     system_prompt = forms.CharField(required=False, max_length=200_000)
     tools = forms.MultipleChoiceField(required=False)
     declared_tools = StructuredField(list)
+    http = StructuredField(dict)
     scenario = forms.ChoiceField(required=False)
     scenario_text = forms.CharField(required=False, strip=False, max_length=MAX_SOURCE_CHARS)
     options = StructuredField(dict)
@@ -138,6 +139,9 @@ class VersionForm(forms.Form):
             problem = tools_problem(data["tools"], data["declared_tools"])
             if problem:
                 self.add_error("declared_tools", problem)
+        problem = http_problem(data["http"]) if data.get("http") else ""
+        if problem:
+            self.add_error("http", problem)
         return data
 
     def _clean_scenario(self, data: dict[str, Any]) -> None:
@@ -162,6 +166,7 @@ class VersionForm(forms.Form):
         fields = {name: data[name] for name in COPIED}
         return fields | {
             "declared_tools": data["declared_tools"],
+            "http": data["http"],
             "provider_options": self.provider_options(data),
         }
 
@@ -194,6 +199,7 @@ def initial_of(version: ProfileVersion) -> dict[str, Any]:
         "scenario_text": options.pop("scenario_text", ""),
         "options": json.dumps(options, indent=2) if options else "",
         "declared_tools": json.dumps(version.declared_tools, indent=2) if version.declared_tools else "",
+        "http": json.dumps(version.http, indent=2) if version.http else "",
         "keep_key": version.key_id is not None,
         "input_usd_per_mtok": _plain(version.input_usd_per_mtok),
         "output_usd_per_mtok": _plain(version.output_usd_per_mtok),

@@ -184,7 +184,12 @@ def _form_page(
 
 
 def _field_of(refusal: Refused, otherwise: str) -> str:
-    return "options" if "header" in str(refusal) else otherwise
+    said = str(refusal)
+    if "of the server" in said:
+        return "mcp_servers"
+    if "the header for" in said:
+        return "http"
+    return "options" if "header" in said else otherwise
 
 
 def _newest(profile: AgentProfile) -> ProfileVersion:
