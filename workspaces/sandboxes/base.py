@@ -157,6 +157,25 @@ class SandboxUsage:
     disk_bytes: int | None
 
 
+class StdioProcess(Protocol):
+    """A program in a sandbox whose input and output are held by whoever opened it. It ends with that one at the latest.
+
+    `read` and `write` block and may be called from two threads; `close` may be called from a third and ends both.
+    """
+
+    def read(self) -> bytes:
+        """The next bytes of its standard output; empty when it has ended, or was closed."""
+
+    def write(self, data: bytes) -> None:
+        """Raises OSError when it takes nothing any more."""
+
+    def errors(self) -> bytes:
+        """The end of its standard error, as far as it was read; for a message when it does not answer."""
+
+    def close(self) -> None:
+        """Kill it with everything that it started. Does nothing the second time. Raises SandboxUnavailable."""
+
+
 State = Literal["absent", "running", "frozen", "stopped"]
 
 
@@ -213,11 +232,20 @@ class Sandbox(Protocol):
         (`interrupt` was set; noticed within 0.25 s, the command is left as it is); PathRefused (`cwd`).
         """
 
+    def open_stdio(
+        self, argv: Sequence[str], *, key: str, env: Mapping[str, str] | None = None, cwd: str = ""
+    ) -> StdioProcess:
+        """Start a program and hold its input and output, without a terminal. Nobody can attach to it later.
+
+        It is killed by `close`, by `kill` with its key, and by itself about a second after its opener has died.
+        Until then it counts as something that runs. Raises SandboxUnavailable, PathRefused (`cwd`).
+        """
+
     def is_known(self, key: str) -> bool:
         """Whether `exec` with this key would attach rather than run anew."""
 
     def kill(self, key: str) -> None:
-        """Kill that command's processes, also those it left behind when it ended. Also works while frozen."""
+        """Kill the processes that were started under that key, also those left behind. Also works while frozen."""
 
     def read(self, path: str, *, limit_bytes: int = 50 * 1024 * 1024) -> bytes:
         """Raises PathRefused, NotAFile, FileTooLarge. Links are followed inside the workspace only."""

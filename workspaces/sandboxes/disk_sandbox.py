@@ -11,10 +11,11 @@ import shutil
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from workspaces.sandboxes import stdio
 from workspaces.sandboxes.base import (
     Entry,
     ExecResult,
@@ -26,9 +27,10 @@ from workspaces.sandboxes.base import (
     SandboxUnavailable,
     SnapshotInfo,
     State,
+    StdioProcess,
 )
 from workspaces.sandboxes.confined import Confined
-from workspaces.sandboxes.execution import Commands, Folders, Liveness
+from workspaces.sandboxes.execution import Commands, Folders, Liveness, name_of
 from workspaces.sandboxes.frozen import FrozenTime
 from workspaces.sandboxes.snapshots.base import DiskStore, locked
 
@@ -84,6 +86,10 @@ class DiskSandbox(ABC):
     @abstractmethod
     def _inside(self) -> str:
         """The workspace's path as commands see it."""
+
+    @abstractmethod
+    def _attach(self, argv: list[str], env: dict[str, str], cwd: str, kill: Callable[[], None]) -> StdioProcess:
+        """Start it as the leader of a process group of its own. `cwd` as commands see it."""
 
     @abstractmethod
     def launch(self, arguments: list[str], record: Path) -> None: ...
@@ -191,6 +197,22 @@ class DiskSandbox(ABC):
             on_output=on_output,
             interrupt=interrupt,
         )
+
+    def open_stdio(
+        self, argv: Sequence[str], *, key: str, env: Mapping[str, str] | None = None, cwd: str = ""
+    ) -> StdioProcess:
+        if not argv:
+            raise ValueError("no command")
+        state = self.state()
+        if state != "running":
+            raise SandboxUnavailable(f"the sandbox is {state}", hint="start it first")
+        try:
+            folder = self._confined().check_folder(cwd)
+        except NotAFile as error:
+            raise PathRefused(f"the working folder: {error}") from None
+        marked = stdio.environment(name_of(key), env or {})
+        inside = f"{self._inside()}/{folder}".rstrip("/")
+        return self._attach(stdio.watched(argv), marked, inside, lambda: self.kill(key))
 
     def is_known(self, key: str) -> bool:
         return self._commands().is_known(key)

@@ -12,6 +12,7 @@ import contextlib
 import hashlib
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ from workspaces.sandboxes.base import (
     SandboxUsage,
     SnapshotStore,
     State,
+    StdioProcess,
 )
 from workspaces.sandboxes.disk_sandbox import DiskSandbox
 from workspaces.sandboxes.engines import Engine, engine_errors
@@ -37,6 +39,7 @@ from workspaces.sandboxes.execution import Folders, Liveness
 from workspaces.sandboxes.image import default_tag
 from workspaces.sandboxes.snapshots.base import DiskStore
 from workspaces.sandboxes.snapshots.choose import choose_store
+from workspaces.sandboxes.stdio import AttachedProcess
 from workspaces.sandboxes.way_out import WayOut
 
 SANDBOX_UID = 10001
@@ -318,6 +321,14 @@ class DockerSandbox(DiskSandbox):
 
     def _inside(self) -> str:
         return WORKSPACE
+
+    def _attach(self, argv: list[str], env: dict[str, str], cwd: str, kill: Callable[[], None]) -> StdioProcess:
+        try:
+            with engine_errors():
+                made = self._api.exec_create(self.container_name, argv, stdin=True, environment=env, workdir=cwd)
+                return AttachedProcess(self._api.exec_start(made["Id"], socket=True), kill)
+        except docker.errors.APIError as error:
+            raise SandboxUnavailable(f"the program cannot be started: {error.explanation or error}") from None
 
     def launch(self, arguments: list[str], record: Path) -> None:
         try:

@@ -102,15 +102,15 @@ class Commands:
         self.frozen = frozen
 
     def is_known(self, key: str) -> bool:
-        return (self.folders.claims / _name(key)).is_dir()
+        return (self.folders.claims / name_of(key)).is_dir()
 
     def kill(self, key: str) -> None:
-        name = _name(key)
-        if self.is_known(key):
-            # once it has ended, its number may be another's; what it left behind still carries the marker
-            ended = small(self.folders.claims, name, "exit") is not None
-            group = None if ended else number(self.folders.claims, name, "group")
-            self.machine.kill_command(f"{runner.MARKER}={name}", group)
+        name = name_of(key)
+        group = None
+        # once it has ended, its number may be another's; what it left behind still carries the marker
+        if self.is_known(key) and small(self.folders.claims, name, "exit") is None:
+            group = number(self.folders.claims, name, "group")
+        self.machine.kill_command(f"{runner.MARKER}={name}", group)
 
     def run(
         self,
@@ -125,7 +125,7 @@ class Commands:
         on_output: OutputSink | None,
         interrupt: threading.Event | None,
     ) -> ExecResult:
-        name = _name(key)
+        name = name_of(key)
         if not self.is_known(key):
             if not argv:
                 raise ValueError("no command")
@@ -373,5 +373,6 @@ def _clock_of(folder: Path) -> float:
         return time.time()
 
 
-def _name(key: str) -> str:
+def name_of(key: str) -> str:
+    """A key as the mark and the folder of what runs under it."""
     return hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()[:40]

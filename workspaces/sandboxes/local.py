@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from workspaces.sandboxes import processes
@@ -23,11 +24,13 @@ from workspaces.sandboxes.base import (
     SandboxUsage,
     SnapshotStore,
     State,
+    StdioProcess,
 )
 from workspaces.sandboxes.disk_sandbox import DiskSandbox
 from workspaces.sandboxes.execution import Folders, Liveness
 from workspaces.sandboxes.snapshots.base import DiskStore
 from workspaces.sandboxes.snapshots.choose import choose_store
+from workspaces.sandboxes.stdio import PipedProcess
 
 _MARKER = "AGENTDESK_LOCAL"
 _KEPT_NAMES = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR", "SSL_CERT_FILE")
@@ -133,24 +136,37 @@ class LocalSandbox(DiskSandbox):
     def _inside(self) -> str:
         return str(self._disk() / "files")
 
-    def launch(self, arguments: list[str], record: Path) -> None:
-        disk = self._disk()
-        home = str(disk / "home")
+    def _environment(self) -> dict[str, str]:
+        home = str(self._disk() / "home")
         name, value = self._marker.split("=", 1)
         environment = {key: os.environ[key] for key in _KEPT_NAMES if key in os.environ}
-        environment |= {
+        return environment | {
             "HOME": home,
             "PATH": f"{home}/.local/bin:{environment.get('PATH', os.defpath)}",
             "PYTHONUSERBASE": f"{home}/.local",
             "npm_config_prefix": f"{home}/.local",
             name: value,
         }
+
+    def _attach(self, argv: list[str], env: dict[str, str], cwd: str, kill: Callable[[], None]) -> StdioProcess:
+        process = subprocess.Popen(
+            argv,
+            cwd=cwd,
+            env=self._environment() | env,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+        return PipedProcess(process, kill)
+
+    def launch(self, arguments: list[str], record: Path) -> None:
         # the middle shell ends at once, so that the runner is nobody's child and nobody has to wait for it
         line = '"$@" </dev/null >/dev/null 2>&1 & echo $!'
         done = subprocess.run(
             ["/bin/sh", "-c", line, "sh", *arguments],
-            cwd=disk / "files",
-            env=environment,
+            cwd=self._disk() / "files",
+            env=self._environment(),
             stdout=subprocess.PIPE,
             start_new_session=True,
             timeout=30,
