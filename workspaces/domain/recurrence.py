@@ -45,6 +45,10 @@ class VersionRate:
         return self.hit / self.tasks if self.tasks else 0.0
 
     @property
+    def per_100_steps(self) -> float | None:
+        return round(100 * self.incidents / self.steps, 1) if self.steps else None
+
+    @property
     def interval(self) -> tuple[float, float]:
         return wilson(self.hit, self.tasks)
 

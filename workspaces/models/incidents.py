@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from django.conf import settings
 from django.db import models
-from django.db.models import Q
+from django.db.models import Case, Q, Value, When
 
 from workspaces.domain.incidents import IncidentKind, IncidentState, Rung, Severity
 
 from .fields import choices, one_of
 from .tasks import Branch, Task
+
+
+def _rank(field: str, order: list[Any]) -> Case:
+    """The place of the field's value in `order`, from 0."""
+    places = [When(**{field: value.value}, then=Value(place)) for place, value in enumerate(order)]
+    return Case(*places, output_field=models.PositiveSmallIntegerField())
 
 
 class Incident(models.Model):
@@ -44,6 +52,13 @@ class Incident(models.Model):
     resolved_at = models.DateTimeField(null=True)  # also by the runtime: then nobody stands in resolved_by
     resolution = models.TextField(blank=True, default="")
 
+    # what needs a person first: 0 is open and critical, 3 open and mere information, 11 resolved
+    attention = models.GeneratedField(
+        expression=_rank("state", list(IncidentState)) * len(Severity) + _rank("severity", list(Severity)[::-1]),
+        output_field=models.PositiveSmallIntegerField(),
+        db_persist=True,
+    )
+
     class Meta:
         constraints = [
             one_of("kind", IncidentKind, table="incident"),
@@ -62,7 +77,7 @@ class Incident(models.Model):
             ),
         ]
         indexes = [
-            models.Index(fields=["state", "-grew_at"], name="incident_list"),
+            models.Index(fields=["attention", "-grew_at", "-id"], name="incident_attention"),
             models.Index(fields=["task", "-grew_at"], name="incident_of_task"),
             models.Index(fields=["cause"], name="incident_cause"),
         ]

@@ -34,6 +34,7 @@ from workspaces.models import AgentProfile, Escalation, Event, Latch, Step, Task
 
 from .access import visible_tasks, visible_workspaces
 from .database import database_now
+from .incidents import open_of
 
 PAGE_SIZE = 50
 FAILED_NEEDS_A_PERSON_FOR = timedelta(hours=24)  # an older failure has been seen
@@ -207,8 +208,10 @@ def rows(user: User | AnonymousUser, ids: Sequence[int]) -> list[Task]:
         )
     )
     found: list[Task] = list(tasks)
+    incidents = open_of(task.pk for task in found)
     for task in found:
         task.attention_reason = _why(task, now)  # type: ignore[attr-defined]
+        task.open_incidents = incidents.get(task.pk)  # type: ignore[attr-defined]
     return found
 
 

@@ -9,10 +9,13 @@ from django.contrib.auth.models import AnonymousUser
 from workspaces.domain.states import EscalationStatus
 from workspaces.models import Latch, User, Workspace
 
+from . import incidents
 from .access import visible_escalations, visible_workspaces
 
 SECTIONS = (
     ("/inbox/", "inbox"),
+    ("/incidents/", "incidents"),
+    ("/audit/", "incidents"),
     ("/workspaces/", "workspaces"),
     ("/profiles/", "profiles"),
     ("/nodes/", "nodes"),
@@ -26,6 +29,7 @@ class Frame:
 
     section: str = ""
     open_count: int = 0
+    incident_count: int = 0
     local_count: int = 0
     fleet_hold: Latch | None = None
 
@@ -37,6 +41,7 @@ def frame_of(user: User | AnonymousUser, path: str) -> Frame:
     return Frame(
         section=section,
         open_count=open_count(user),
+        incident_count=incidents.open_count(user),
         local_count=visible_workspaces(user).filter(driver=Workspace.Driver.LOCAL).count(),
         fleet_hold=fleet_hold(),
     )

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from workspaces.domain.states import ACTIVE, PauseMode, TaskStatus, is_quiet
 from workspaces.models import Checkpoint, Step, Task
 
+from .incidents import OpenIncidents, open_of
+
 FORKS_NAMED = 20
 
 
@@ -45,10 +47,11 @@ class Head:
     forks: list[Task]
     newest_checkpoint: int | None  # its seq
     step_number: int  # on the current branch, as its limit counts them
+    incidents: OpenIncidents | None
 
 
 def head_of(task: Task) -> Head:
-    """Three queries, besides what `task` still has to load of its relations."""
+    """Four queries, besides what `task` still has to load of its relations."""
     newest = (
         Checkpoint.objects.filter(task=task, branch=task.branch).order_by("-seq").values_list("seq", flat=True).first()
     )
@@ -56,4 +59,6 @@ def head_of(task: Task) -> Head:
     step = Step.objects.filter(branch=task.branch).order_by("-number").values_list("number", flat=True).first()
     if step is None:  # a branch that a rollback has just begun
         step = task.branch.first_step - 1 if task.branch else 0
-    return Head(task, Controls.of(task, has_checkpoint=newest is not None), forks, newest, step)
+    return Head(
+        task, Controls.of(task, has_checkpoint=newest is not None), forks, newest, step, open_of([task.pk]).get(task.pk)
+    )

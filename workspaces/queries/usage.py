@@ -84,6 +84,11 @@ def context_use(task: Task) -> ContextUse | None:
     return _use(step.number, step.manifest) if step else None
 
 
+def context_of(step: Step) -> ContextUse | None:
+    """The same of any step; None when it has no manifest."""
+    return _use(step.number, step.manifest) if step.manifest else None
+
+
 def _use(step: int, manifest: dict[str, Any]) -> ContextUse:
     window = max(1, int(manifest.get("window_tokens") or 1))
     named = [

@@ -58,6 +58,16 @@ STATUS_LOOKS: dict[str, tuple[str, str]] = {
     "ambiguous": ("amber", "alert"),
     "truncated": ("amber", "alert"),
     "timeout": ("red", "clock"),
+    # incidents: severity, state, how far the runtime went
+    "info": ("grey", "flag"),
+    "warning": ("amber", "alert"),
+    "critical": ("red", "alert"),
+    "acknowledged": ("blue", "hand"),
+    "resolved": ("green", "check"),
+    "noted": ("grey", "file"),
+    "nudged": ("blue", "message"),
+    "escalated": ("amber", "hand"),
+    "stopped": ("red", "ban"),
     # roles
     "viewer": ("grey", "person"),
     "operator": ("blue", "hand"),
@@ -193,6 +203,12 @@ def task_cost(task: Task) -> SafeString | str:
     calls = f"{task.unpriced_calls} model call{'' if task.unpriced_calls == 1 else 's'}"
     known = format_html("{} + ", usd(task.cost_usd)) if task.cost_usd else ""
     return format_html('{}<span class="faint" title="{} without a known price">price unknown</span>', known, calls)
+
+
+@register.filter
+def percent(share: float | None) -> str:
+    """0.256 → "26 %"."""
+    return "–" if share is None else f"{100 * share:.0f} %"
 
 
 @register.filter("bytes")

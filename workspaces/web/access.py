@@ -12,7 +12,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, resolve_url
 
 from workspaces.domain.roles import Role, at_least
-from workspaces.models import Escalation, Task, User, Workspace
+from workspaces.models import Escalation, Incident, Task, User, Workspace
 from workspaces.queries import access
 
 View = Callable[..., HttpResponse]
@@ -64,6 +64,11 @@ def task_or_404(request: HttpRequest, task_id: int) -> Task:
 def escalation_or_404(request: HttpRequest, escalation_id: int) -> Escalation:
     found = access.visible_escalations(request.user).select_related("task__workspace", "tool_call__step", "answered_by")
     return get_object_or_404(found, pk=escalation_id)
+
+
+def incident_or_404(request: HttpRequest, incident_id: int) -> Incident:
+    related = ("task__workspace", "task__profile_version__profile", "branch", "acknowledged_by", "resolved_by")
+    return get_object_or_404(access.visible_incidents(request.user).select_related(*related), pk=incident_id)
 
 
 def require_role(request: HttpRequest, workspace: Workspace, needed: Role) -> None:

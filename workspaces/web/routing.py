@@ -7,6 +7,7 @@ from django.urls import path, re_path
 
 from .consumers.fleet import FleetConsumer
 from .consumers.inbox import InboxConsumer
+from .consumers.incidents import IncidentConsumer, IncidentsConsumer
 from .consumers.terminal import TerminalConsumer
 from .task_routing import websocket_urlpatterns as task_patterns
 
@@ -21,6 +22,8 @@ class Nowhere(AsyncWebsocketConsumer):
 websocket_urlpatterns = [
     path("ws/fleet/", FleetConsumer.as_asgi()),
     path("ws/inbox/", InboxConsumer.as_asgi()),
+    path("ws/incidents/", IncidentsConsumer.as_asgi()),
+    path("ws/incidents/<int:incident_id>/", IncidentConsumer.as_asgi()),
     path("ws/workspaces/<int:workspace_id>/terminal/", TerminalConsumer.as_asgi()),
     *task_patterns,
     re_path("", Nowhere.as_asgi()),

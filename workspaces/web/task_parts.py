@@ -7,6 +7,7 @@ from typing import Any
 from workspaces.domain.states import TaskStatus
 from workspaces.models import Task
 from workspaces.queries.checkpoints import LISTED, checkpoints_of
+from workspaces.queries.incidents import of_task
 from workspaces.queries.task_page import head_of
 from workspaces.queries.trace import TraceFilter, current_line, trace_page
 from workspaces.queries.usage import context_use, usage_by_step
@@ -14,11 +15,18 @@ from workspaces.queries.usage import context_use, usage_by_step
 from .trace_rows import rows_of
 
 BUSY = frozenset({TaskStatus.QUEUED.value, TaskStatus.RUNNING.value, TaskStatus.PAUSING.value})
-PANELS = {"context": "Context", "scratchpad": "Scratchpad", "files": "Files", "checkpoints": "Checkpoints"}
+PANELS = {
+    "context": "Context",
+    "scratchpad": "Scratchpad",
+    "files": "Files",
+    "checkpoints": "Checkpoints",
+    "incidents": "Incidents",
+}
 LIVE_PANELS = {
     "context": "tasks/_context.html",
     "scratchpad": "tasks/_scratchpad.html",
     "checkpoints": "checkpoints/_list.html",
+    "incidents": "incidents/_panel.html",
 }
 STEPS_LISTED = 12
 
@@ -44,6 +52,8 @@ def panel_context(task: Task, panel: str, can_operate: bool) -> dict[str, Any]:
     if panel == "context":
         usage = usage_by_step(task, limit=STEPS_LISTED)
         found |= {"use": context_use(task), "usage": usage[::-1]}
+    elif panel == "incidents":
+        found["incidents"] = of_task(task)
     elif panel == "checkpoints":
         line = current_line(task)
         listed = list(checkpoints_of(task)[: LISTED + 1])

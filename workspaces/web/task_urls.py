@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.urls import path
 
-from .views import checkpoints, files, tasks, traces
+from .views import audit, checkpoints, files, tasks, traces
 
 urlpatterns = [
     path("", tasks.show, name="task"),
@@ -22,6 +22,7 @@ urlpatterns = [
     path("rollback/", checkpoints.choose, name="task-rollback-choose"),
     path("checkpoints/<int:seq>/rollback/", checkpoints.rollback, name="task-rollback"),
     path("checkpoints/<int:seq>/fork/", checkpoints.fork, name="task-fork"),
+    path("audit/", audit.task, name="task-audit"),
     path("diff/", files.diff, name="task-diff"),
     path("diff/file/", files.diff_file, name="task-diff-file"),
     path("files/", files.view, name="task-file"),

@@ -3,10 +3,24 @@
 from __future__ import annotations
 
 from django.contrib.auth import views as auth_views
-from django.urls import include, path
+from django.urls import include, path, re_path
 
 from .sign_in import SignIn
-from .views import escalations, fleet, isolation, latches, new_task, nodes, profiles, sleep, terminal, workspaces
+from .views import (
+    audit,
+    escalations,
+    fleet,
+    incidents,
+    isolation,
+    latches,
+    new_task,
+    nodes,
+    patterns,
+    profiles,
+    sleep,
+    terminal,
+    workspaces,
+)
 
 urlpatterns = [
     path("", fleet.show, name="fleet"),
@@ -15,6 +29,15 @@ urlpatterns = [
     path("sign-out/", auth_views.LogoutView.as_view(), name="sign-out"),
     path("inbox/", escalations.inbox, name="inbox"),
     path("escalations/<int:escalation_id>/answer/", escalations.answer, name="escalation-answer"),
+    path("incidents/", incidents.index, name="incidents"),
+    path("incidents/recurrence/", patterns.recurring, name="incidents-recurrence"),
+    path("incidents/recurrence.json", patterns.recurring_figure, name="incidents-recurrence-figure"),
+    path("incidents/compounding/", patterns.compounded, name="incidents-compounding"),
+    re_path("^incidents/compounding/(?P<by>steps|agents).json$", patterns.compounded_figure),
+    path("incidents/<int:incident_id>/", incidents.show, name="incident"),
+    path("incidents/<int:incident_id>/acknowledge/", incidents.acknowledge, name="incident-acknowledge"),
+    path("incidents/<int:incident_id>/resolve/", incidents.resolve, name="incident-resolve"),
+    path("audit/", audit.site, name="audit"),
     path("latches/place/", latches.place, name="latch-place"),
     path("latches/<int:latch_id>/release/", latches.release, name="latch-release"),
     path("tasks/new/", new_task.new, name="task-new"),

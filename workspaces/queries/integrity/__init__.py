@@ -109,8 +109,13 @@ def _foreign_arguments(task_id: int | None) -> Iterator[Broken]:
             yield Broken(task, f"call {pk} ({name}) ran with other arguments than its hash was made of")
 
 
+def broken_chain(task_id: int) -> int:
+    """How many of a task's events are not what was written, or do not follow the one before."""
+    return sum(1 for _ in broken_links(_links(task_id)))
+
+
 def known_task(task_id: int) -> bool:
     return Task.objects.filter(pk=task_id).exists()
 
 
-__all__ = ["RULES", "SHOWN", "Rule", "Verified", "known_task", "verify"]
+__all__ = ["RULES", "SHOWN", "Rule", "Verified", "broken_chain", "known_task", "verify"]

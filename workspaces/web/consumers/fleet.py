@@ -7,8 +7,8 @@ import time
 from django.template.loader import render_to_string
 
 from workspaces.queries import fleet
-from workspaces.queries.frame import open_count
 from workspaces.web.fleet_counts import tiles
+from workspaces.web.frame_counts import frame_counts
 
 from .lists import LiveList
 
@@ -44,6 +44,5 @@ class FleetConsumer(LiveList):
 
 def counts_html(consumer: FleetConsumer) -> str:
     counted = fleet.counts(consumer.user, consumer.filters)
-    return render_to_string(
-        "fleet/_counts.html", {"counts": tiles(counted, consumer.filters), "oob": True}
-    ) + render_to_string("escalations/_open_count.html", {"count": open_count(consumer.user), "oob": True})
+    counts: str = render_to_string("fleet/_counts.html", {"counts": tiles(counted, consumer.filters), "oob": True})
+    return counts + frame_counts(consumer.user)

@@ -7,7 +7,7 @@ from django.template.loader import render_to_string
 from workspaces.domain.states import EscalationStatus
 from workspaces.queries.access import visible_escalations
 from workspaces.queries.escalations import cards_of_tasks
-from workspaces.queries.frame import open_count
+from workspaces.web.frame_counts import frame_counts
 
 from .lists import LiveList
 
@@ -22,7 +22,7 @@ class InboxConsumer(LiveList):
         return set(visible_escalations(self.user).filter(pk__in=self.shown).values_list("task", flat=True))
 
     def fragments(self, tasks: set[int]) -> str:
-        parts = []
+        parts: list[str] = []
         new = 0
         for card in cards_of_tasks(self.user, tasks):
             pk = card.escalation.pk
@@ -34,8 +34,7 @@ class InboxConsumer(LiveList):
         if new or parts:
             new = self._open_elsewhere()
             parts.append(render_to_string("escalations/_new.html", {"count": new, "oob": True}))
-        count = {"count": open_count(self.user), "oob": True}
-        parts.append(render_to_string("escalations/_open_count.html", count))
+        parts.append(frame_counts(self.user))
         return "".join(parts)
 
     def _open_elsewhere(self) -> int:
