@@ -20,6 +20,7 @@ LISTED: dict[type[Model], tuple[str, ...]] = {
     models.Escalation: ("task", "kind", "status", "decision", "answered_by", "opened_at", "deadline"),
     models.Event: ("task", "seq", "kind", "branch_number", "step_number", "actor", "at"),
     models.Latch: ("scope", "mode", "reason", "placed_by", "placed_at", "released_at"),
+    models.LearnedWindow: ("profile_version", "model", "tokens", "incident", "seq", "learned_at"),
     models.LedgerEntry: ("tool_call", "state", "created_at", "completed_at"),
     models.Leftover: ("node", "workspace", "sandbox_key", "left_at", "removed_at"),
     models.Membership: ("workspace", "user", "role", "created_at"),

@@ -278,6 +278,12 @@ WAYS: list[tuple[str, str, str]] = [
     ("incidents", "an incident was resolved in silence",
      "UPDATE workspaces_incident SET state = 'resolved', resolved_at = now() WHERE task_id = {done}"),
     ("incidents", "a nudge is not in the trace", "UPDATE workspaces_incident SET nudges = 2 WHERE task_id = {done}"),
+    ("learned-windows", "a prompt is called cut and no incident says so",
+     "UPDATE workspaces_modelcall SET prompt_truncated = TRUE WHERE task_id = {done}"),
+    ("learned-windows", "a window was learned from something else",
+     "INSERT INTO workspaces_learnedwindow (profile_version_id, model, tokens, incident_id, seq, learned_at)"
+     " SELECT t.profile_version_id, 'm', 4096, i.id, 1, now() FROM workspaces_incident i"
+     " JOIN workspaces_task t ON t.id = i.task_id WHERE i.task_id = {done} LIMIT 1"),
     ("incident-evidence", "an incident has no evidence",
      "UPDATE workspaces_incident SET evidence = '[]' WHERE task_id = {done}"),
 ]  # fmt: skip

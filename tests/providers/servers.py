@@ -11,7 +11,7 @@ import select
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Literal
@@ -49,6 +49,7 @@ class Server:
         self.vendor = vendor
         self.plans: list[Plan] = [Plan(text=("ok",))]
         self.requests: list[dict[str, Any]] = []
+        self.counts: Callable[[dict[str, Any]], int] | None = None  # a request → what is counted of its prompt
         self.headers: list[dict[str, str]] = []
         self.client_gone = threading.Event()
         self.closing = threading.Event()
@@ -99,6 +100,8 @@ class _Handler(BaseHTTPRequestHandler):
         asked = json.loads(raw)
         self.owner.requests.append(asked)
         self.owner.headers.append({key.lower(): value for key, value in self.headers.items()})
+        if self.owner.counts is not None:
+            asked["counted"] = self.owner.counts(asked)
         plan = self.owner.next_plan()
         wire = _OPENAI if self.owner.vendor == "openai" else _ANTHROPIC
         if plan.hang == "before_answer":
@@ -112,7 +115,7 @@ class _Handler(BaseHTTPRequestHandler):
         elif plan.body is not None:
             self._send(200, plan.body, plan.content_type, plan.headers)
         elif not plan.streams:
-            self._send(200, json.dumps(wire.whole(plan)).encode(), "application/json", ())
+            self._send(200, json.dumps(wire.whole(plan, asked)).encode(), "application/json", ())
         else:
             self._stream(wire, plan, asked)
 
@@ -203,7 +206,9 @@ class _OpenAIWire:
     def error(self, error: dict[str, Any]) -> bytes:
         return json.dumps({"error": error}).encode()
 
-    def usage(self) -> dict[str, Any]:
+    def usage(self, asked: dict[str, Any]) -> dict[str, Any]:
+        if "counted" in asked:
+            return {"prompt_tokens": asked["counted"], "completion_tokens": USAGE["output"]}
         return {
             "prompt_tokens": USAGE["input"] + USAGE["cached"] + USAGE["written"],
             "completion_tokens": USAGE["output"],
@@ -215,7 +220,7 @@ class _OpenAIWire:
             "completion_tokens_details": {"reasoning_tokens": USAGE["reasoning"]},
         }
 
-    def whole(self, plan: Plan) -> dict[str, Any]:
+    def whole(self, plan: Plan, asked: dict[str, Any]) -> dict[str, Any]:
         message: dict[str, Any] = {"role": "assistant", "content": "".join(plan.text)}
         if plan.calls:
             message["tool_calls"] = [
@@ -229,7 +234,7 @@ class _OpenAIWire:
             "created": 1,
             "model": MODEL,
             "choices": [choice],
-            "usage": self.usage(),
+            "usage": self.usage(asked),
         }
 
     def stream(self, plan: Plan, asked: dict[str, Any]) -> Iterator[str]:
@@ -255,7 +260,7 @@ class _OpenAIWire:
                 yield chunk({"tool_calls": [{"index": at, "function": {"arguments": piece}}]})
         yield chunk({}, self.finish[plan.finish])
         if plan.usage and asked.get("stream_options", {}).get("include_usage"):
-            yield _sse(None, {"id": "r1", "model": MODEL, "choices": [], "usage": self.usage()})
+            yield _sse(None, {"id": "r1", "model": MODEL, "choices": [], "usage": self.usage(asked)})
         yield "data: [DONE]\n\n"
 
 
@@ -305,7 +310,7 @@ class _AnthropicWire:
             "output_tokens_details": {"thinking_tokens": USAGE["reasoning"]},
         }
 
-    def whole(self, plan: Plan) -> dict[str, Any]:
+    def whole(self, plan: Plan, asked: dict[str, Any]) -> dict[str, Any]:
         content: list[dict[str, Any]] = [{"type": "text", "text": "".join(plan.text)}] if plan.text else []
         content += [
             {"type": "tool_use", "id": call_id, "name": name, "input": json.loads("".join(pieces))}
@@ -326,7 +331,7 @@ class _AnthropicWire:
             return _sse(kind, {"type": kind, **fields})
 
         usage = {"usage": self.usage(1)} if plan.usage else {}
-        yield event("message_start", message={**self.whole(Plan()), "stop_reason": None, "usage": None, **usage})
+        yield event("message_start", message={**self.whole(Plan(), asked), "stop_reason": None, "usage": None, **usage})
         yield event("ping")
         if plan.text:
             yield event("content_block_start", index=0, content_block={"type": "text", "text": ""})

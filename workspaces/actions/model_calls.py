@@ -29,7 +29,7 @@ class PricedUnit:
     source: str
 
 
-def intend(task_id: int, fence: int, step: Step, *, model: str, manifest: Manifest) -> ModelCall:
+def intend(task_id: int, fence: int, step: Step, *, model: str, manifest: Manifest, endpoint: str = "") -> ModelCall:
     """Write down what will be sent, before it is; a new step begins here. What a dead worker left is dropped."""
     with writing(task_id, fence=fence) as pen:
         _begin(pen, step)
@@ -47,18 +47,32 @@ def intend(task_id: int, fence: int, step: Step, *, model: str, manifest: Manife
             )
         step.save()
         return _intent(
-            pen, step, ModelCallPurpose.STEP, model, request_hash=manifest.request_hash, tokens=manifest.prompt_tokens
+            pen,
+            step,
+            ModelCallPurpose.STEP,
+            model,
+            request_hash=manifest.request_hash,
+            tokens=manifest.prompt_tokens,
+            endpoint=endpoint,
         )
 
 
 def intend_side(
-    task_id: int, fence: int, step: Step, *, purpose: ModelCallPurpose, model: str, request_hash: str, tokens: int
+    task_id: int,
+    fence: int,
+    step: Step,
+    *,
+    purpose: ModelCallPurpose,
+    model: str,
+    request_hash: str,
+    tokens: int,
+    endpoint: str = "",
 ) -> ModelCall:
     """The same for a call that is not the step's own reply. It may be what a step begins with."""
     with writing(task_id, fence=fence) as pen:
         _begin(pen, step)
         step.save()
-        return _intent(pen, step, purpose, model, request_hash=request_hash, tokens=tokens)
+        return _intent(pen, step, purpose, model, request_hash=request_hash, tokens=tokens, endpoint=endpoint)
 
 
 def _begin(pen: Pen, step: Step) -> None:
@@ -70,7 +84,7 @@ def _begin(pen: Pen, step: Step) -> None:
 
 
 def _intent(
-    pen: Pen, step: Step, purpose: ModelCallPurpose, model: str, *, request_hash: str, tokens: int
+    pen: Pen, step: Step, purpose: ModelCallPurpose, model: str, *, request_hash: str, tokens: int, endpoint: str
 ) -> ModelCall:
     call = ModelCall.objects.create(
         task=pen.task,
@@ -79,6 +93,8 @@ def _intent(
         attempt=ModelCall.objects.filter(step=step, purpose=purpose.value).count() + 1,
         model=model,
         request_hash=request_hash,
+        endpoint=endpoint,
+        estimated_tokens=tokens,
         started_at=pen.now,
     )
     pen.event(

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from workspaces.domain.tokens import UNKNOWN, Calibration
+
 CHARS_PER_TOKEN = 3.6  # English and code, by OpenAI's and Anthropic's guidance of about 4, rounded to be safe
 MESSAGE_OVERHEAD_TOKENS = 4
 FORM = 1  # of the way in which a request is made from a history: a manifest names the one that it was made by
@@ -193,6 +195,8 @@ class Manifest:
     scratchpad_hash: str = ""
     summary: int | None = None
     form: int = FORM
+    calibration: Calibration = UNKNOWN
+    learned_tokens: int | None = None  # the provider holds less than the profile's window says
 
     def tokens(self, *kinds: SegmentKind) -> int:
         return sum(self.segments.get(kind, (0, 0))[1] for kind in kinds)
@@ -202,8 +206,13 @@ class Manifest:
         return self.tokens(*SENT)
 
     @property
+    def expected_tokens(self) -> int:
+        """What the provider is expected to count for the prompt."""
+        return self.calibration.tokens(self.prompt_tokens)
+
+    @property
     def fits(self) -> bool:
-        return self.prompt_tokens + self.reserved_output_tokens <= self.window_tokens
+        return self.expected_tokens + self.reserved_output_tokens <= self.window_tokens
 
     def as_json(self) -> dict[str, Any]:
         """Bounded, however long the history is. The sums are for what reads manifests without this module."""
@@ -217,6 +226,9 @@ class Manifest:
             "system_tokens": self.tokens(SegmentKind.SYSTEM),
             "tool_tokens": self.tokens(SegmentKind.TOOLS),
             "prompt_tokens": self.prompt_tokens,
+            "expected_tokens": self.expected_tokens,
+            "calibration": self.calibration.as_json(),
+            "learned_tokens": self.learned_tokens,
             "reserved_output_tokens": self.reserved_output_tokens,
             "window_tokens": self.window_tokens,
             "summary": self.summary,

@@ -11,6 +11,8 @@ from workspaces.actions.calls import Judged
 from workspaces.domain.boundary import judge
 from workspaces.domain.replies import ProposedCall, ReplyReading, read_reply
 from workspaces.domain.states import EscalationKind, ModelCallPurpose, ModelCallStatus, TaskStatus, Verdict
+from workspaces.domain.truncation import CutReply, cut_told
+from workspaces.engine import truncation
 from workspaces.engine.run import Ended, Run
 from workspaces.models import LedgerEntry, ModelCall, Step, ToolCall
 from workspaces.providers.base import RawToolCall
@@ -20,7 +22,6 @@ SILENT_STEPS = 3  # replies in a row without a call before an operator is asked
 
 TOLD = {
     "empty": "Your reply was empty. Call a tool to go on, or finish if the work is done.",
-    "cut_off": "Your reply was cut off at the output limit before it held a call. Write less at once and call a tool.",
     "text": "Your reply held no tool call, so nothing was done. Call a tool to go on, or finish if the work is done.",
 }
 
@@ -29,8 +30,9 @@ def judge_reply(run: Run, step: Step) -> None:
     """Phase gate of a step whose reply is stored. Raises Ended when the task ends or waits."""
     reply = ModelCall.objects.get(step=step, status=ModelCallStatus.REPLIED.value, purpose=ModelCallPurpose.STEP.value)
     reading = read(run, step, reply.text, [RawToolCall(**call) for call in reply.calls], reply.finish_reason)
+    cut = truncation.look(run, step, reply, reading)
     if not reading.calls:
-        _without_calls(run, step, reading)
+        _without_calls(run, step, reading, cut)
         return
     for call in reading.calls:
         if call.correction:
@@ -81,11 +83,12 @@ def _judged(run: Run, proposed: tuple[ProposedCall, ...]) -> list[Judged]:
     return result
 
 
-def _without_calls(run: Run, step: Step, reading: ReplyReading) -> None:
+def _without_calls(run: Run, step: Step, reading: ReplyReading, cut: CutReply | None) -> None:
     if reading.kind == "text" and "finish" not in run.tools:
         steps.finish_task(run.task.pk, run.fence, TaskStatus.SUCCEEDED, reading.text)
         raise Ended
-    steps.correct_reply(run.task.pk, run.fence, step, problem=reading.kind, told=TOLD[reading.kind])
+    told = cut_told(cut) if cut is not None else TOLD[reading.kind]
+    steps.correct_reply(run.task.pk, run.fence, step, problem=reading.kind, told=told)
 
 
 def silent_steps(step: Step) -> int:

@@ -17,6 +17,7 @@ from workspaces.engine.provider_calls import provider_of, wait_or_escalate
 from workspaces.engine.run import Ended, Run
 from workspaces.models import ModelCall, Step
 from workspaces.providers.base import ChatRequest, ProviderError
+from workspaces.queries.calibration import endpoint
 from workspaces.queries.contexts import request_hash
 from workspaces.wire.driving import CallInterrupted
 
@@ -42,6 +43,7 @@ def ask(run: Run, step: Step, request: ChatRequest) -> ModelCall:
         model=request.model,
         request_hash=digest,
         tokens=sum(estimate_tokens(message.content) for message in request.messages),
+        endpoint=endpoint(run.version),
     )
     try:
         return _asked(run, step, call, request)

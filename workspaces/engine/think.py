@@ -17,6 +17,7 @@ from workspaces.engine.provider_calls import provider_of, wait_or_escalate
 from workspaces.engine.run import Ended, Run
 from workspaces.models import ModelCall, Step
 from workspaces.providers.base import ChatRequest, ProviderError
+from workspaces.queries.calibration import endpoint
 from workspaces.wire.driving import CallInterrupted
 
 
@@ -29,12 +30,19 @@ def think(run: Run, step: Step) -> None:
             run.task.pk,
             run.fence,
             EscalationKind.CONTEXT_FULL,
-            f"The next request needs {manifest.prompt_tokens:,} tokens and {manifest.reserved_output_tokens:,} "
+            f"The next request needs {manifest.expected_tokens:,} tokens and {manifest.reserved_output_tokens:,} "
             f"for the reply; the window holds {manifest.window_tokens:,}. Nothing was left out and nothing was "
             "sent. Roll back, or fork with a profile version that has a larger window.",
         )
         raise Ended
-    call = model_calls.intend(run.task.pk, run.fence, step, model=run.version.model, manifest=manifest)
+    call = model_calls.intend(
+        run.task.pk,
+        run.fence,
+        step,
+        model=run.version.model,
+        manifest=manifest,
+        endpoint=endpoint(run.version),
+    )
     try:
         _ask(run, step, call, request)
     except ProviderError as error:

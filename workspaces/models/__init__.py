@@ -12,6 +12,7 @@ from .tasks import Branch, Checkpoint, Latch, Step, Task
 from .terminal import OperatorCommand
 from .trace import Event, LedgerEntry, Message, ModelCall, ToolCall, UsageRecord
 from .users import User
+from .windows import LearnedWindow
 from .workspaces import Membership, Snapshot, Workspace
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "Event",
     "Incident",
     "Latch",
+    "LearnedWindow",
     "LedgerEntry",
     "Leftover",
     "Membership",

@@ -77,6 +77,9 @@ class ModelCall(models.Model):
     status = models.CharField(max_length=16, choices=choices(ModelCallStatus), default=ModelCallStatus.RUNNING.value)
     model = models.CharField(max_length=200)
     request_hash = models.CharField(max_length=64)
+    endpoint = models.CharField(max_length=200, blank=True, default="", db_default="")  # domain/tokens.endpoint_of
+    estimated_tokens = models.PositiveIntegerField(null=True)  # of the prompt, not calibrated
+    prompt_truncated = models.BooleanField(default=False, db_default=False)  # its count tells nothing of the tokenizer
     text = models.TextField(blank=True, default="")
     calls = models.JSONField(default=list, blank=True)
     finish_reason = models.CharField(max_length=32, blank=True, default="")
@@ -102,6 +105,15 @@ class ModelCall(models.Model):
             ),
             one_of("status", ModelCallStatus, table="model_call"),
             one_of("purpose", ModelCallPurpose, table="model_call"),
+        ]
+        indexes = [
+            models.Index(
+                fields=["endpoint", "model", "-id"],
+                condition=Q(
+                    status=ModelCallStatus.REPLIED.value, estimated_tokens__isnull=False, prompt_truncated=False
+                ),
+                name="model_call_counted",
+            )
         ]
 
     def __str__(self) -> str:

@@ -22,8 +22,11 @@ from workspaces.domain.context import (
 )
 from workspaces.domain.effects import canonical_json
 from workspaces.domain.scratchpad import head
+from workspaces.domain.tokens import Calibration
+from workspaces.domain.truncation import window_with
 from workspaces.models import Branch, Message, ProfileVersion, Step
 from workspaces.providers.base import ChatMessage, ChatRequest, RawToolCall, ToolSchema
+from workspaces.queries.calibration import Limits
 from workspaces.queries.history import Span, as_lines, line_of, on_line
 from workspaces.queries.profiles import tools_of
 from workspaces.queries.scratchpad import pad_on
@@ -112,10 +115,18 @@ def frame_of(tools: Mapping[str, Tool]) -> Frame:
     return Frame(RULES, schemas)
 
 
-def build(branch: Branch, version: ProfileVersion, frame: Frame, *, as_of: int, scratchpad: Mapping[str, str]) -> Built:
-    """The request at the end of a branch as of a seq of its task."""
+def build(
+    branch: Branch,
+    version: ProfileVersion,
+    frame: Frame,
+    *,
+    as_of: int,
+    scratchpad: Mapping[str, str],
+    limits: Limits | None = None,
+) -> Built:
+    """The request at the end of a branch as of a seq of its task. `limits` None: those of the profile alone."""
     history, ranges = history_of(branch, as_of)
-    return made(version, frame, history, ranges, as_of=as_of, scratchpad=scratchpad)
+    return made(version, frame, history, ranges, as_of=as_of, scratchpad=scratchpad, limits=limits)
 
 
 def made(
@@ -126,8 +137,11 @@ def made(
     *,
     as_of: int,
     scratchpad: Mapping[str, str],
+    limits: Limits | None = None,
 ) -> Built:
     """The request of a history that is in hand."""
+    limits = limits or Limits(version.context_window_tokens)
+    window, reserved = window_with(version.context_window_tokens, limits.learned_tokens, version.max_output_tokens)
     entries = entries_of(history)
     system = "\n\n".join(part for part in (version.system_prompt.strip(), frame.rules) if part)
     notes = notes_of(scratchpad)
@@ -156,8 +170,10 @@ def made(
         ranges=ranges,
         messages=len(entries),
         segments=segments,
-        reserved_output_tokens=version.max_output_tokens,
-        window_tokens=version.context_window_tokens,
+        reserved_output_tokens=reserved,
+        window_tokens=window,
+        calibration=limits.calibration,
+        learned_tokens=limits.learned_tokens,
         request_hash=request_hash(request),
         frame=frame.hash,
         scratchpad_hash=scratchpad_hash(scratchpad),
@@ -189,7 +205,10 @@ def request_of(step: Step) -> Rebuilt:
     version = branch.task.profile_version
     frame = frame_of(tools_of(version))
     as_of = int(stored["as_of_seq"])
-    built = build(branch, version, frame, as_of=as_of, scratchpad=scratchpad_as_of(branch, as_of))
+    limits = Limits(
+        version.context_window_tokens, Calibration.from_json(stored.get("calibration")), stored.get("learned_tokens")
+    )
+    built = build(branch, version, frame, as_of=as_of, scratchpad=scratchpad_as_of(branch, as_of), limits=limits)
     return Rebuilt(built, built.manifest.request_hash == stored["request_hash"])
 
 
@@ -215,7 +234,7 @@ def segments_in(built: Built) -> list[Segment]:
     for entry in built.entries:
         items.setdefault(entry.kind, []).append(_item(entry, built.history))
     segments = [Segment(kind, manifest.tokens(kind), tuple(found)) for kind, found in items.items()]
-    taken = manifest.prompt_tokens + manifest.reserved_output_tokens
+    taken = manifest.expected_tokens + manifest.reserved_output_tokens
     order = list(SegmentKind)
     return [
         *sorted(segments, key=lambda segment: order.index(segment.kind)),

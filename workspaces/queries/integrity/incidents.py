@@ -46,4 +46,23 @@ RULES = [
          WHERE :task(i.task_id) AND problem IS NOT NULL
         """,
     ),
+    Rule(
+        "learned-windows",
+        "a smaller window was learned from a truncation, at a reply, for the profile version of its task",
+        "incident",
+        """
+        SELECT i.task_id, format('a window of %s tokens was learned at %s from a %s', w.tokens, w.seq, i.kind)
+          FROM workspaces_learnedwindow w
+          JOIN workspaces_incident i ON i.id = w.incident_id
+          JOIN workspaces_task t ON t.id = i.task_id
+         WHERE :task(i.task_id) AND (i.kind <> 'truncation' OR t.profile_version_id <> w.profile_version_id
+               OR NOT EXISTS (SELECT 1 FROM workspaces_event e WHERE e.task_id = i.task_id AND e.seq = w.seq
+                                 AND e.kind = 'model.replied'))
+        UNION ALL
+        SELECT m.task_id, format('the prompt of model call %s is called cut, and no incident says so', m.id)
+          FROM workspaces_modelcall m
+         WHERE :task(m.task_id) AND m.prompt_truncated AND NOT EXISTS (
+               SELECT 1 FROM workspaces_incident i WHERE i.task_id = m.task_id AND i.pattern = 'prompt_truncated')
+        """,
+    ),
 ]
