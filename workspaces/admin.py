@@ -31,6 +31,7 @@ LISTED: dict[type[Model], tuple[str, ...]] = {
     models.ProfileVersion: ("profile", "number", "provider", "model", "created_by", "created_at"),
     models.ScratchpadEdit: ("task", "seq", "section", "by", "actor", "written_at"),
     models.Snapshot: ("workspace", "ref", "added_bytes", "total_bytes", "files", "created_at"),
+    models.StandingApproval: ("task", "name", "given_by", "given_at", "revoked_by", "revoked_at"),
     models.Step: ("task", "branch", "number", "phase", "started_at", "settled_at"),
     models.Task: ("id", "title", "status", "waiting_for", "workspace", "created_by", "cost_usd", "created_at"),
     models.ToolCall: ("task", "name", "effect", "verdict", "status", "result_class", "started_at"),

@@ -46,6 +46,12 @@ replies:
   - calls: [{name: finish, arguments: {summary: done}}]
     usage: {input: 190, output: 10}
 """
+# what is held is held by rule 1; the others are for what is broken by hand
+POLICY = [
+    {"tool": "send_invoice", "verdict": "hold"},
+    {"tool": "none", "verdict": "correct", "words": "never"},
+    {"tool": "none", "verdict": "hold", "approver": "two_persons"},
+]
 CHARGE = {**SEND_INVOICE, "name": "charge", "effect": "external", "command": "cat >> charged; echo charged"}
 CHARGE["parameters"] = {"type": "object", "properties": {"amount": {"type": "number"}}, "required": ["amount"]}
 
@@ -76,7 +82,12 @@ def ids(django_db_setup: None, django_db_blocker: Any) -> Iterator[dict[str, int
     with django_db_blocker.unblock():
         user = make_user()
         version = scripted_profile(
-            user, SCENARIO, declared_tools=[CHARGE, SEND_INVOICE], input_usd_per_mtok="3", output_usd_per_mtok="15"
+            user,
+            SCENARIO,
+            declared_tools=[CHARGE, SEND_INVOICE],
+            policy=POLICY,
+            input_usd_per_mtok="3",
+            output_usd_per_mtok="15",
         )
 
         def new() -> Task:
@@ -195,6 +206,11 @@ WAYS: list[tuple[str, str, str]] = [
      f"UPDATE workspaces_approval SET arguments_hash = repeat('0', 64) WHERE tool_call_id = {INVOICE}"),
     ("approvals", "the approval had expired",
      f"UPDATE workspaces_approval SET expires_at = used_at - interval '1 s' WHERE tool_call_id = {INVOICE}"),
+    ("two-persons", "one person was enough", f"UPDATE workspaces_toolcall SET policy_rule = 3 WHERE id = {INVOICE}"),
+    ("refused", "a call ran that the policy refuses",
+     f"UPDATE workspaces_toolcall SET policy_rule = 2 WHERE id = {INVOICE}"),
+    ("leave", "the first of two persons is made up",
+     f"UPDATE workspaces_approval SET also_by_id = given_by_id WHERE tool_call_id = {INVOICE}"),
     ("leave", "nobody gave the approval",
      "UPDATE workspaces_escalation SET decision = 'reject' WHERE task_id = {done} AND decision = 'approve'"),
     ("arguments", "a held call ran with other arguments",

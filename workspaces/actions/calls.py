@@ -5,16 +5,18 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 from workspaces.domain.effects import Effect, arguments_hash, canonical_json
 from workspaces.domain.events import EXCERPT_CHARS, EventKind
+from workspaces.domain.policy import CallRule
 from workspaces.domain.results import ResultClass
 from workspaces.domain.states import CallStatus, StepPhase, TaskStatus, Verdict, WaitingFor
 from workspaces.domain.text import clean_json, clean_text, clip
 from workspaces.models import Approval, LedgerEntry, Message, Snapshot, Step, ToolCall
 
+from .approvals import use_standing
 from .errors import Refused
 from .ledger import ELSEWHERE, Turn, complete, take_up
 from .pen import Pen, writing
@@ -38,6 +40,7 @@ class Judged:
     told: str = ""
     replay_of: int | None = None
     replay_class: str = ""
+    rule: CallRule | None = None  # of the policy: the one that decided
 
 
 def store_judged(task_id: int, fence: int, step: Step, judged: Sequence[Judged]) -> list[ToolCall]:
@@ -64,18 +67,10 @@ def _store_one(pen: Pen, step: Step, position: int, item: Judged) -> ToolCall:
         verdict=item.verdict.value,
         problems=clean_json(list(item.problems)),
         effect_key=item.effect_key,
+        policy_rule=item.rule.scope.number if item.rule else None,
         status=(CallStatus.HELD if item.verdict is Verdict.HOLD else CallStatus.APPROVED).value,
     )
-    pen.event(
-        EventKind.CALL_JUDGED,
-        step=step.number,
-        tool_call=call.pk,
-        name=call.name,
-        arguments=clip(call.raw_arguments, EXCERPT_CHARS),
-        effect=call.effect,
-        verdict=call.verdict,
-        problems=call.problems,
-    )
+    tell_judged(pen, call, item.rule)
     if item.verdict is Verdict.CORRECT:
         store_result(pen, call, item.told, ResultClass.ERROR)
     elif item.verdict is Verdict.REPLAY:
@@ -89,6 +84,32 @@ def _store_one(pen: Pen, step: Step, position: int, item: Judged) -> ToolCall:
         )
         store_result(pen, call, item.told, ResultClass(item.replay_class or ResultClass.OK.value))
     return call
+
+
+def tell_judged(pen: Pen, call: ToolCall, rule: CallRule | None) -> None:
+    """The verdict, and by which rule. A held call that a standing approval allows is approved with it."""
+    decided: dict[str, Any] = {}
+    if rule is not None:
+        decided = {"rule": rule.scope.number, "rule_name": rule.scope.name}
+        if rule.verdict is Verdict.HOLD:
+            decided["approver"] = rule.approver.value
+    if call.status == CallStatus.HELD.value:
+        standing = use_standing(pen, call)
+        if standing is not None:
+            call.status = CallStatus.APPROVED.value
+            call.save(update_fields=["status"])
+            decided |= {"standing": standing.pk, "standing_by": standing.given_by.get_username()}
+    pen.event(
+        EventKind.CALL_JUDGED,
+        step=call.step.number,
+        tool_call=call.pk,
+        name=call.name,
+        arguments=clip(call.raw_arguments, EXCERPT_CHARS),
+        effect=call.effect,
+        verdict=call.verdict,
+        problems=call.problems,
+        **decided,
+    )
 
 
 def start_call(task_id: int, fence: int, call: ToolCall, *, key: str, snapshot_before: Snapshot | None) -> Turn:
@@ -110,7 +131,7 @@ def start_call(task_id: int, fence: int, call: ToolCall, *, key: str, snapshot_b
             if found.turn is not Turn.MINE:
                 return found.turn
         if call.verdict == Verdict.HOLD.value:
-            _spend_approval(call, pen.now)
+            _spend_approval(pen, call)
         call.status = CallStatus.RUNNING.value
         call.attempt += 1
         call.snapshot_before = snapshot_before
@@ -143,10 +164,12 @@ def _replay(pen: Pen, call: ToolCall, entry: LedgerEntry) -> None:
     store_result(pen, call, entry.result, ResultClass(entry.result_class or ResultClass.OK.value))
 
 
-def _spend_approval(call: ToolCall, now: datetime) -> None:
+def _spend_approval(pen: Pen, call: ToolCall) -> None:
     exactly = arguments_hash(call.name, call.arguments or {})  # of what will run, not of what was judged
-    spent = Approval.objects.filter(tool_call=call, arguments_hash=exactly, used_at=None, expires_at__gt=now)
-    if spent.update(used_at=now) != 1:
+    left = Approval.objects.filter(tool_call=call, arguments_hash=exactly, used_at=None, expires_at__gt=pen.now)
+    if left.update(used_at=pen.now) == 1:
+        return
+    if call.arguments_hash != exactly or use_standing(pen, call) is None or left.update(used_at=pen.now) != 1:
         raise Refused("no unexpired approval of exactly these arguments is left")
 
 

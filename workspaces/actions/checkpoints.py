@@ -22,6 +22,7 @@ PENDING_FIELDS = (
     "effect",
     "effect_key",
     "verdict",
+    "policy_rule",
 )
 
 

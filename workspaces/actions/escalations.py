@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from datetime import datetime, timedelta
 from typing import Any
 
-from workspaces.domain.effects import arguments_hash, canonical_json
-from workspaces.domain.escalations import Decision, problem_with
+from workspaces.domain.diffs import unified_diff
+from workspaces.domain.effects import Effect, arguments_hash, canonical_json
+from workspaces.domain.escalations import LETS_RUN, Decision, problem_with
 from workspaces.domain.events import EXCERPT_CHARS, EventKind
+from workspaces.domain.policy import Approver, OnExpiry, Ruling, rule_on
 from workspaces.domain.results import ResultClass
 from workspaces.domain.states import (
     CallStatus,
@@ -18,10 +21,11 @@ from workspaces.domain.states import (
     WaitingFor,
 )
 from workspaces.domain.text import clean_json, clean_text, clip
-from workspaces.models import Approval, Escalation, ToolCall, User
+from workspaces.models import Escalation, ToolCall, User
 from workspaces.queries.history import next_effect_key
-from workspaces.queries.profiles import tools_of
+from workspaces.queries.profiles import policy_of, tools_of
 
+from . import approvals
 from .calls import store_result
 from .errors import Refused
 from .ledger import give_up, happened, not_done
@@ -34,9 +38,18 @@ MAX_STEPS = 10_000
 
 
 def open_escalation(
-    pen: Pen, *, kind: EscalationKind, question: str, deadline: datetime, tool_call: ToolCall | None = None
+    pen: Pen,
+    *,
+    kind: EscalationKind,
+    question: str,
+    deadline: datetime,
+    tool_call: ToolCall | None = None,
+    **needs: Any,
 ) -> Escalation:
-    """Ask, inside a locked task. The task itself is made to wait by `wait_for_operator`."""
+    """Ask, inside a locked task. The task itself is made to wait by `wait_for_operator`.
+
+    `needs`: `approver`, `on_expiry` and `expires_s`, where the question is whether a call may run.
+    """
     escalation = Escalation.objects.create(
         task=pen.task,
         tool_call=tool_call,
@@ -44,6 +57,7 @@ def open_escalation(
         question=clean_text(question),
         opened_at=pen.now,
         deadline=deadline,
+        **needs,
     )
     pen.event(
         EventKind.ESCALATION_OPENED,
@@ -55,6 +69,31 @@ def open_escalation(
         tool_call=tool_call.pk if tool_call else None,
     )
     return escalation
+
+
+def ask_to_approve(pen: Pen, call: ToolCall) -> Escalation:
+    """Open the escalation of a held call."""
+    what = "cannot be undone" if call.effect == Effect.IRREVERSIBLE.value else f"has the effect {call.effect}"
+    rule = policy_of(pen.task.profile_version).rule(call.policy_rule)
+    question = f"May the agent call {call.name}? It {what}."
+    if rule is not None:
+        question += f" Held by {rule.scope.title} of the profile's policy{f': {rule.words}' if rule.words else '.'}"
+    return ask_about_call(pen, call, EscalationKind.HELD_CALL, question)
+
+
+def ask_about_call(pen: Pen, call: ToolCall, kind: EscalationKind, question: str) -> Escalation:
+    """Ask about a call. Where the answer may let it run, whoever the policy names has to give it."""
+    rule = policy_of(pen.task.profile_version).rule(call.policy_rule) if call.verdict == Verdict.HOLD.value else None
+    ruling = Ruling(Verdict.HOLD, rule)
+    expires_s = ruling.expires_s(pen.task.profile_version.approval_expires_s)
+    needs = {} if kind is EscalationKind.QUESTION else _needs(ruling)
+    deadline = pen.now + timedelta(seconds=expires_s)
+    return open_escalation(pen, kind=kind, question=question, deadline=deadline, tool_call=call, **needs)
+
+
+def _needs(ruling: Ruling) -> dict[str, Any]:
+    expires_s = ruling.rule.expires_s if ruling.rule else None
+    return {"approver": ruling.approver.value, "on_expiry": ruling.on_expiry.value, "expires_s": expires_s}
 
 
 def wait_for_operator(pen: Pen) -> None:
@@ -75,14 +114,18 @@ def answer_escalation(
 ) -> Escalation:
     """Decide once. `arguments`: the edited call (EDIT), which has to fit the tool's schema.
 
-    1. lock the task; 2. take the escalation from open to answered by a conditional UPDATE: the second of two
-    operators gets Refused with who was first; 3. do what the decision says; 4. event, audit; 5. queue the task
-    when nothing else is open.
+    1. lock the task; 2. whoever lets a call run has to be the approver that its arguments need: of two persons the
+    first is recorded here, and the question stays open; 3. take the escalation from open to answered by a conditional
+    UPDATE: the second of two operators gets Refused with who was first; 4. do what the decision says; 5. event,
+    audit; 6. queue the task when nothing else is open.
     """
     words = taken(words, "answer", MESSAGE_CHARS)
     task_id = Escalation.objects.values_list("task_id", flat=True).get(pk=escalation_id)
     with writing(task_id, actor=actor) as pen:
-        escalation = Escalation.objects.select_related("tool_call__step", "answered_by").get(pk=escalation_id)
+        found = Escalation.objects.select_related(
+            "tool_call__step", "task__workspace", "answered_by", "first_approved_by"
+        )
+        escalation = found.get(pk=escalation_id)
         _refuse_if_closed(escalation)
         kind = EscalationKind(escalation.kind)
         problem = problem_with(kind, decision, words)
@@ -93,6 +136,18 @@ def answer_escalation(
             arguments = _checked_edit(escalation.tool_call, arguments)
         if decision is Decision.RAISE and not 1 <= extra_steps <= MAX_STEPS:
             raise Refused(f"Say by how many steps to raise the limit: 1 to {MAX_STEPS:,}.")
+        call, before = escalation.tool_call, ""
+        if call is not None and decision in LETS_RUN:
+            before = _pretty(call)
+            if decision is Decision.EDIT:
+                assert arguments is not None
+                _edit(pen, escalation, call, arguments)
+            if decision is Decision.ALWAYS and escalation.approver == Approver.TWO_PERSONS.value:
+                raise Refused("Two persons have to approve this call each time: it cannot be allowed for always.")
+            if not approvals.may_approve(pen, escalation, call):
+                call.save()
+                approvals.record_first(pen, escalation, call, diff=_difference(before, call), words=words)
+                return escalation
         changed = Escalation.objects.filter(pk=escalation_id, status=EscalationStatus.OPEN.value).update(
             status=EscalationStatus.ANSWERED.value,
             decision=decision.value,
@@ -110,10 +165,11 @@ def answer_escalation(
             words=clip(words, EXCERPT_CHARS),
             tool_call=escalation.tool_call_id,
             arguments=clip(canonical_json(arguments), EXCERPT_CHARS) if arguments is not None else "",
+            **_how(escalation, call if decision in LETS_RUN else None, before),
         )
         pen.audit(f"escalation.{decision.value}", reason=words, escalation=escalation.pk)
-        if escalation.tool_call is not None:
-            _settle_call(pen, escalation.tool_call, decision, words, arguments)
+        if call is not None:
+            _settle_call(pen, escalation, call, decision, words)
         elif decision is Decision.GIVE_UP:
             void_lease(pen)
             end_task(pen, TaskStatus.FAILED, words)
@@ -126,12 +182,16 @@ def answer_escalation(
 
 
 def expire_escalation(escalation_id: int) -> bool:
-    """The deadline passed: a held call is rejected, a question answered so, anything else pauses the task."""
+    """The deadline passed: a held call goes to an owner if its rule says so, else it is rejected; a question is
+    answered so; anything else pauses the task.
+    """
     task_id = Escalation.objects.values_list("task_id", flat=True).get(pk=escalation_id)
     with writing(task_id) as pen:
         escalation = Escalation.objects.select_related("tool_call__step").get(pk=escalation_id)
         if escalation.deadline > pen.now:
             return False
+        if _raise_to_owner(pen, escalation):
+            return True
         expired = Escalation.objects.filter(pk=escalation_id, status=EscalationStatus.OPEN.value).update(
             status=EscalationStatus.EXPIRED.value
         )
@@ -143,7 +203,9 @@ def expire_escalation(escalation_id: int) -> bool:
             store_result(
                 pen,
                 escalation.tool_call,
-                "No operator answered before the deadline. The call was not run.",
+                "Nobody approved this call before the deadline. It was not run."
+                if escalation.kind == EscalationKind.HELD_CALL.value
+                else "No operator answered before the deadline. The call was not run.",
                 ResultClass.ERROR,
             )
             _go_on(pen)
@@ -151,6 +213,33 @@ def expire_escalation(escalation_id: int) -> bool:
             pen.move(TaskStatus.PAUSED)
             pen.event(EventKind.TASK_PAUSED, mode="boundary", reason=f"no answer in time: {escalation.question}")
         return True
+
+
+def _raise_to_owner(pen: Pen, escalation: Escalation) -> bool:
+    """Once, where the rule says so: an owner has to answer, by a new deadline. Two persons stay two."""
+    if escalation.on_expiry != OnExpiry.ESCALATE.value or escalation.kind != EscalationKind.HELD_CALL.value:
+        return False
+    two = escalation.approver == Approver.TWO_PERSONS.value
+    approver = Approver.TWO_PERSONS if two else Approver.OWNER
+    within = timedelta(seconds=escalation.expires_s or pen.task.profile_version.approval_expires_s)
+    raised = Escalation.objects.filter(pk=escalation.pk, status=EscalationStatus.OPEN.value, raised_at=None).update(
+        raised_at=pen.now, approver=approver.value, deadline=pen.now + within
+    )
+    if raised != 1:
+        return False
+    pen.event(
+        EventKind.ESCALATION_RAISED,
+        escalation=escalation.pk,
+        escalation_kind=escalation.kind,
+        tool_call=escalation.tool_call_id,
+        approver=approver.value,
+        deadline=(pen.now + within).isoformat(),
+    )
+    if pen.task.status == TaskStatus.WAITING.value:
+        first = _open(pen).order_by("deadline").first()
+        assert first is not None
+        pen.set(waiting_until=first.deadline, waiting_reason=clip(first.question, 500))
+    return True
 
 
 def has_open(pen: Pen) -> bool:
@@ -186,31 +275,60 @@ def _checked_edit(call: ToolCall, arguments: dict[str, Any] | None) -> dict[str,
     return arguments
 
 
-def _settle_call(pen: Pen, call: ToolCall, decision: Decision, words: str, arguments: dict[str, Any] | None) -> None:
+def _edit(pen: Pen, escalation: Escalation, call: ToolCall, arguments: dict[str, Any]) -> None:
+    """The call as the operator wants it, and whom the policy wants for that. Refused when it wants it not at all."""
+    version = pen.task.profile_version
+    effect = tools_of(version)[call.name].spec.effect_of(arguments)
+    ruling = rule_on(policy_of(version), call.name, arguments, effect)
+    if ruling.verdict is Verdict.CORRECT and ruling.rule is not None:
+        raise Refused(f"{ruling.rule.scope.title} of the profile's policy refuses these arguments: {ruling.rule.words}")
+    if call.proposed_arguments is None:
+        call.proposed_arguments = call.arguments
+    call.arguments = arguments
+    call.arguments_hash = arguments_hash(call.name, arguments)
+    call.effect = effect.value
+    leaves = effect.leaves_sandbox
+    call.effect_key = next_effect_key(pen.task, pen.branch, call.arguments_hash) if leaves else ""
+    call.policy_rule = ruling.rule.scope.number if ruling.rule else None
+    needs = _needs(ruling if ruling.verdict is Verdict.HOLD else Ruling(Verdict.HOLD))
+    if escalation.raised_at is not None and needs["approver"] == Approver.ANY_OPERATOR.value:
+        needs["approver"] = Approver.OWNER.value
+    for name, value in needs.items():
+        setattr(escalation, name, value)
+    escalation.first_approved_by = escalation.first_approved_at = None
+    escalation.first_hash = ""
+    escalation.save(update_fields=[*needs, "first_approved_by", "first_approved_at", "first_hash"])
+
+
+def _how(escalation: Escalation, call: ToolCall | None, before: str) -> dict[str, Any]:
+    """What the trace says besides: what an edit changed, and who had approved first."""
+    said: dict[str, Any] = {}
+    if call is not None and (diff := _difference(before, call)):
+        said["diff"] = diff
+    first = escalation.first_approved_by
+    if call is not None and escalation.approver == Approver.TWO_PERSONS.value and first is not None:
+        said["also_by"] = first.get_username()
+    return said
+
+
+def _pretty(call: ToolCall) -> str:
+    return json.dumps(call.arguments, indent=2, ensure_ascii=False, sort_keys=True)
+
+
+def _difference(before: str, call: ToolCall) -> str:
+    return clip(unified_diff(before, _pretty(call), "arguments"), EXCERPT_CHARS * 4)
+
+
+def _settle_call(pen: Pen, escalation: Escalation, call: ToolCall, decision: Decision, words: str) -> None:
     match decision:
-        case Decision.APPROVE | Decision.EDIT | Decision.NOT_DONE:
-            if decision is Decision.EDIT:
-                assert arguments is not None
-                call.proposed_arguments, call.arguments = call.arguments, arguments
-                call.arguments_hash = arguments_hash(call.name, arguments)
-                effect = tools_of(pen.task.profile_version)[call.name].spec.effect_of(arguments)
-                call.effect = effect.value
-                leaves = effect.leaves_sandbox
-                call.effect_key = next_effect_key(pen.task, pen.branch, call.arguments_hash) if leaves else ""
+        case Decision.APPROVE | Decision.EDIT | Decision.ALWAYS | Decision.NOT_DONE:
             if decision is Decision.NOT_DONE:
                 not_done(call)
             call.status = CallStatus.APPROVED.value
             call.save()
-            assert pen.actor is not None
-            version = pen.task.profile_version
-            Approval.objects.filter(tool_call=call, used_at=None).update(used_at=pen.now)
-            Approval.objects.create(
-                tool_call=call,
-                arguments_hash=call.arguments_hash,
-                given_by=pen.actor,
-                given_at=pen.now,
-                expires_at=pen.now + timedelta(seconds=version.approval_expires_s),
-            )
+            approvals.grant(pen, escalation, call)
+            if decision is Decision.ALWAYS:
+                approvals.allow_always(pen, call, words)
         case Decision.REJECT:
             give_up(pen, [call])
             store_result(pen, call, f"An operator rejected this call: {words}", ResultClass.ERROR)

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
-
 from django.db import transaction
 
 from workspaces import dispatch
-from workspaces.domain.effects import Effect
 from workspaces.domain.events import EXCERPT_CHARS, EventKind
 from workspaces.domain.states import (
     CallStatus,
-    EscalationKind,
     PauseMode,
     StepPhase,
     TaskStatus,
@@ -21,12 +17,14 @@ from workspaces.domain.states import (
 from workspaces.domain.text import clip
 from workspaces.models import Branch, Checkpoint, Latch, Message, ModelCall, Step, Task, ToolCall, User
 from workspaces.queries.history import effects_since
+from workspaces.queries.profiles import policy_of
 from workspaces.queries.terminal import commanded_since
 
+from .calls import tell_judged
 from .checkpoints import save_checkpoint
 from .clock import database_now
 from .errors import Refused
-from .escalations import open_escalation
+from .escalations import ask_to_approve
 from .pen import Pen, writing
 from .retention import offered_snapshot
 from .tasks import abandon_unfinished_calls, order_pause, void_lease, withdraw_open
@@ -237,28 +235,7 @@ def _put_back_pending(pen: Pen, checkpoint: Checkpoint, branch: Branch) -> Step 
             status=(CallStatus.HELD if held else CallStatus.APPROVED).value,
             **fields,
         )
-        pen.event(
-            EventKind.CALL_JUDGED,
-            step=step.number,
-            tool_call=call.pk,
-            name=call.name,
-            arguments=clip(call.raw_arguments, EXCERPT_CHARS),
-            effect=call.effect,
-            verdict=call.verdict,
-            problems=[],
-        )
-        if held:
+        tell_judged(pen, call, policy_of(pen.task.profile_version).rule(call.policy_rule))
+        if call.status == CallStatus.HELD.value:
             ask_to_approve(pen, call)
     return step
-
-
-def ask_to_approve(pen: Pen, call: ToolCall) -> None:
-    """Open the escalation of a held call."""
-    what = "cannot be undone" if call.effect == Effect.IRREVERSIBLE.value else f"has the effect {call.effect}"
-    open_escalation(
-        pen,
-        kind=EscalationKind.HELD_CALL,
-        question=f"May the agent call {call.name}? It {what}.",
-        deadline=pen.now + timedelta(seconds=pen.task.profile_version.approval_expires_s),
-        tool_call=call,
-    )

@@ -19,9 +19,8 @@ from workspaces.models import Checkpoint, Escalation, Snapshot, Step, ToolCall
 
 from .calls import hold_call
 from .checkpoints import save_checkpoint
-from .escalations import has_open, open_escalation, wait_for_operator
+from .escalations import ask_about_call, ask_to_approve, has_open, open_escalation, wait_for_operator
 from .pen import Pen, writing
-from .rollbacks import ask_to_approve
 from .tasks import end_task, release_pause, standing_latch
 
 ANSWER_WITHIN = timedelta(days=7)
@@ -101,8 +100,7 @@ def escalate_call(task_id: int, fence: int, call: ToolCall, kind: EscalationKind
     """Ask about one call, which is held meanwhile."""
     with writing(task_id, fence=fence) as pen:
         hold_call(pen, call)  # also in the caller's hands
-        expires = timedelta(seconds=pen.task.profile_version.approval_expires_s)
-        open_escalation(pen, kind=kind, question=question, deadline=pen.now + expires, tool_call=call)
+        ask_about_call(pen, call, kind, question)
 
 
 def wait_for_answers(

@@ -12,9 +12,12 @@ from typing import Any, Protocol
 
 from workspaces.domain.effects import Effect, arguments_hash
 from workspaces.domain.names import nearest_names
+from workspaces.domain.policy import CallRule, Policy, rule_on
 from workspaces.domain.replies import ProposedCall
 from workspaces.domain.schema import Problem
 from workspaces.domain.states import Verdict
+
+NO_POLICY = Policy()
 
 
 class KnownTool(Protocol):
@@ -37,10 +40,11 @@ class Judgement:
     call_hash: str = ""
     problems: tuple[Problem, ...] = ()
     told: str = ""
+    rule: CallRule | None = None  # of the policy: the one that decided, if any did
 
 
-def judge(call: ProposedCall, tools: Mapping[str, KnownTool]) -> Judgement:
-    """Everything but the ledger: name, arguments, effect. The order is that of what a model can mend first."""
+def judge(call: ProposedCall, tools: Mapping[str, KnownTool], policy: Policy = NO_POLICY) -> Judgement:
+    """Everything but the ledger: name, arguments, policy. The order is that of what a model can mend first."""
     tool = tools.get(call.name)
     if tool is None:
         return _correct(None, Problem("$", _unknown(call.name, tools), call.name))
@@ -50,11 +54,22 @@ def judge(call: ProposedCall, tools: Mapping[str, KnownTool]) -> Judgement:
     if problems:
         return _correct(tool.effect, *problems)
     effect = tool.effect_of(call.arguments)
+    ruling = rule_on(policy, call.name, call.arguments, effect)
+    if ruling.verdict is Verdict.CORRECT and ruling.rule is not None:
+        return _refused(effect, ruling.rule)
     return Judgement(
-        verdict=Verdict.HOLD if effect is Effect.IRREVERSIBLE else Verdict.ALLOW,
+        verdict=ruling.verdict,
         effect=effect,
         call_hash=arguments_hash(call.name, call.arguments),
+        rule=ruling.rule,
     )
+
+
+def _refused(effect: Effect, rule: CallRule) -> Judgement:
+    """Not wrong, but not allowed: to say "correct it" would have the model try other ways to the same end."""
+    problem = Problem("$", f"{rule.scope.title} of the profile's policy refuses it: {rule.words}")
+    told = f"This call was not run: the profile's policy does not allow it. {rule.words}"
+    return Judgement(verdict=Verdict.CORRECT, effect=effect, problems=(problem,), told=told, rule=rule)
 
 
 def _correct(effect: Effect | None, *problems: Problem) -> Judgement:

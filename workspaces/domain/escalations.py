@@ -9,6 +9,7 @@ from workspaces.domain.states import EscalationKind
 
 class Decision(StrEnum):
     APPROVE = "approve"  # run the held call as it is
+    ALWAYS = "always"  # run it, and from now on each time that it comes again in this task
     EDIT = "edit"  # run it with other arguments
     REJECT = "reject"  # do not run it; the words go to the model
     ANSWER = "answer"  # the words are the call's result
@@ -23,7 +24,7 @@ K = EscalationKind
 D = Decision
 
 DECISIONS: dict[EscalationKind, tuple[Decision, ...]] = {
-    K.HELD_CALL: (D.APPROVE, D.EDIT, D.REJECT, D.ANSWER),
+    K.HELD_CALL: (D.APPROVE, D.EDIT, D.ALWAYS, D.REJECT, D.ANSWER),
     K.QUESTION: (D.ANSWER,),
     K.UNKNOWN_OUTCOME: (D.HAPPENED, D.NOT_DONE, D.REJECT),
     K.PROVIDER: (D.CONTINUE, D.GIVE_UP),
@@ -36,7 +37,8 @@ DECISIONS: dict[EscalationKind, tuple[Decision, ...]] = {
     K.INTERNAL: (D.CONTINUE, D.GIVE_UP),
 }
 
-NEEDS_WORDS = frozenset({D.REJECT, D.ANSWER, D.HAPPENED, D.GIVE_UP})
+NEEDS_WORDS = frozenset({D.ALWAYS, D.REJECT, D.ANSWER, D.HAPPENED, D.GIVE_UP})
+LETS_RUN = frozenset({D.APPROVE, D.EDIT, D.ALWAYS, D.NOT_DONE})  # for these the approver is asked for
 
 
 def problem_with(kind: EscalationKind, decision: Decision, words: str) -> str:
@@ -45,5 +47,6 @@ def problem_with(kind: EscalationKind, decision: Decision, words: str) -> str:
         allowed = ", ".join(choice.value for choice in DECISIONS[kind])
         return f"This escalation takes {allowed}, not {decision.value}."
     if decision in NEEDS_WORDS and not words.strip():
-        return "Write a few words: they are kept, and the agent is told."
+        told = "" if decision is Decision.ALWAYS else ", and the agent is told"
+        return f"Write a few words: they are kept{told}."
     return ""

@@ -12,6 +12,7 @@ from workspaces.actions.errors import Refused
 from workspaces.actions.ledger import Turn
 from workspaces.actions.streams import OutputStream
 from workspaces.domain.effects import Effect
+from workspaces.domain.policy import name_result
 from workspaces.domain.results import ResultClass
 from workspaces.domain.states import CallStatus, EscalationKind, EscalationStatus, Verdict
 from workspaces.engine.connections import record_connections
@@ -21,6 +22,7 @@ from workspaces.engine.notebook import Notebook
 from workspaces.engine.patience import patiently
 from workspaces.engine.run import Ended, Run
 from workspaces.models import Escalation, Snapshot, Step, ToolCall
+from workspaces.queries.profiles import policy_of
 from workspaces.sandboxes.base import DiskFull, ExecInterrupted, SandboxGone
 from workspaces.tools.base import OutcomeUnknown, ToolContext, ToolResult
 
@@ -218,14 +220,19 @@ class Actor:
             steps.escalate_call(self.run.task.pk, self.run.fence, call, EscalationKind.QUESTION, result.content)
             call.status = CallStatus.HELD.value
             return
+        result_class, content, data = ResultClass(result.result_class), result.content, dict(result.data)
+        if not result.control:
+            policy = policy_of(self.run.version)
+            result_class, content, rule = name_result(policy, call.name, Effect(call.effect), result_class, content)
+            data |= {"rule": rule.scope.title} if rule else {}
         patiently(
             lambda: call_actions.finish_call(
                 self.run.task.pk,
                 self.run.fence,
                 call,
-                content=result.content,
-                result_class=ResultClass(result.result_class),
-                data=dict(result.data),
+                content=content,
+                result_class=result_class,
+                data=data,
                 control=result.control,
             ),
             written=lambda: ToolCall.objects.filter(pk=call.pk, status=CallStatus.DONE.value).exists(),

@@ -17,6 +17,7 @@ from workspaces.engine.run import Ended, Run
 from workspaces.models import LedgerEntry, ModelCall, Step, ToolCall
 from workspaces.providers.base import RawToolCall
 from workspaces.queries.history import next_effect_key
+from workspaces.queries.profiles import policy_of
 
 SILENT_STEPS = 3  # replies in a row without a call before an operator is asked
 
@@ -53,10 +54,11 @@ def read(run: Run, step: Step, text: str, calls: Sequence[RawToolCall], finish_r
 
 def _judged(run: Run, proposed: tuple[ProposedCall, ...]) -> list[Judged]:
     known = {name: tool.spec for name, tool in run.tools.items()}
+    policy = policy_of(run.version)
     seen: Counter[str] = Counter()
     result = []
     for call in proposed:
-        judgement = judge(call, known)
+        judgement = judge(call, known, policy)
         verdict, key, entry = judgement.verdict, "", None
         if verdict is not Verdict.CORRECT and judgement.effect is not None and judgement.effect.leaves_sandbox:
             key = next_effect_key(run.task, run.branch, judgement.call_hash, earlier_in_step=seen[judgement.call_hash])
@@ -78,6 +80,7 @@ def _judged(run: Run, proposed: tuple[ProposedCall, ...]) -> list[Judged]:
                 told=entry.result if entry else judgement.told,
                 replay_of=entry.tool_call_id if entry else None,
                 replay_class=entry.result_class if entry else "",
+                rule=judgement.rule,
             )
         )
     return result

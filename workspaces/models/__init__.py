@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .decisions import Approval, AuditEntry, Escalation
+from .decisions import Approval, AuditEntry, Escalation, StandingApproval
 from .incidents import Incident
 from .nodes import Leftover, Node
 from .profiles import AgentProfile, ProfileVersion, ProviderKey
@@ -38,6 +38,7 @@ __all__ = [
     "ScratchpadEdit",
     "SignInCounter",
     "Snapshot",
+    "StandingApproval",
     "Step",
     "Task",
     "ToolCall",

@@ -135,6 +135,7 @@ class ToolCall(models.Model):
     proposed_arguments = models.JSONField(null=True)  # before an operator's edit, if there was one
     effect = models.CharField(max_length=16, choices=choices(Effect), blank=True, default="")
     verdict = models.CharField(max_length=16, choices=choices(Verdict), blank=True, default="")
+    policy_rule = models.PositiveIntegerField(null=True)  # of the profile's policy, from 1: the one that decided
     problems = models.JSONField(default=list, blank=True)  # evidence for a correction: [{path, reason}]
     status = models.CharField(max_length=16, choices=choices(CallStatus), default=CallStatus.PROPOSED.value)
     effect_key = models.CharField(max_length=64, blank=True, default="")

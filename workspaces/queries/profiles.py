@@ -1,4 +1,4 @@
-"""What a profile version amounts to: its tools."""
+"""What a profile version amounts to: its tools, its policy."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from cryptography.fernet import InvalidToken
 from django.conf import settings
 
 from workspaces.domain.http_rules import HttpRules, read_http_rules
+from workspaces.domain.policy import Policy, read_policy
 from workspaces.models import ProfileVersion
 from workspaces.tools.base import Tool
 from workspaces.tools.registry import build_tools
@@ -35,3 +36,13 @@ def http_rules_of(version: ProfileVersion) -> HttpRules | None:
     except InvalidToken:  # a request without its key is another request: none is made
         return HttpRules()
     return read_http_rules(opened)
+
+
+def policy_of(version: ProfileVersion) -> Policy:
+    """The rules by which the version's calls are judged and its results are named."""
+    return _policy_of(version.pk)
+
+
+@lru_cache(maxsize=256)
+def _policy_of(version_id: int) -> Policy:
+    return read_policy(ProfileVersion.objects.values_list("policy", flat=True).get(pk=version_id))

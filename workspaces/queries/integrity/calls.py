@@ -124,8 +124,41 @@ RULES = [
           FROM workspaces_approval a JOIN workspaces_toolcall c ON c.id = a.tool_call_id
          WHERE :task(c.task_id) AND NOT EXISTS (
                SELECT 1 FROM workspaces_escalation x WHERE x.tool_call_id = c.id AND x.status = 'answered'
-                  AND x.decision IN ('approve', 'edit', 'not_done') AND x.answered_by_id = a.given_by_id
-                  AND x.answered_at = a.given_at)
+                  AND x.decision IN ('approve', 'edit', 'always', 'not_done') AND x.answered_by_id = a.given_by_id
+                  AND x.answered_at = a.given_at
+                  AND (a.also_by_id IS NULL OR x.first_approved_by_id = a.also_by_id
+                       AND x.first_hash = a.arguments_hash AND x.first_approved_at <= a.given_at))
+           AND NOT EXISTS (
+               SELECT 1 FROM workspaces_standingapproval s WHERE s.id = a.standing_id AND s.task_id = c.task_id
+                  AND s.arguments_hash = a.arguments_hash AND s.given_by_id = a.given_by_id
+                  AND s.given_at <= a.given_at AND (s.revoked_at IS NULL OR s.revoked_at >= a.given_at))
+        """,
+    ),
+    Rule(
+        "two-persons",
+        "a call that needs two persons ran only with the approvals of two",
+        "toolcall",
+        """
+        SELECT c.task_id, format('call %s (%s) needs two persons and ran with fewer', c.id, c.name)
+          FROM workspaces_toolcall c
+          JOIN workspaces_task t ON t.id = c.task_id
+          JOIN workspaces_profileversion v ON v.id = t.profile_version_id
+         WHERE :task(c.task_id) AND c.verdict = 'hold' AND c.attempt > 0
+           AND v.policy->(c.policy_rule - 1)->>'approver' = 'two_persons' AND NOT EXISTS (
+               SELECT 1 FROM workspaces_approval a WHERE a.tool_call_id = c.id AND a.used_at = c.started_at
+                  AND a.arguments_hash = c.arguments_hash AND a.also_by_id <> a.given_by_id AND a.standing_id IS NULL)
+        """,
+    ),
+    Rule(
+        "refused",
+        "a call that the profile's policy refuses never ran",
+        "toolcall",
+        """
+        SELECT c.task_id, format('call %s (%s) ran against rule %s', c.id, c.name, c.policy_rule)
+          FROM workspaces_toolcall c
+          JOIN workspaces_task t ON t.id = c.task_id
+          JOIN workspaces_profileversion v ON v.id = t.profile_version_id
+         WHERE :task(c.task_id) AND c.attempt > 0 AND v.policy->(c.policy_rule - 1)->>'verdict' = 'correct'
         """,
     ),
     Rule(
