@@ -10,11 +10,11 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-from tests.harness import work
+from tests.harness import SEND_INVOICE, scripted_profile, work
 from tests.web.pages import page
-from tests.web.people import Desk
+from tests.web.people import HELD, Desk
 from workspaces.domain.states import EscalationKind, TaskStatus
-from workspaces.models import Approval, Escalation, ToolCall, User
+from workspaces.models import Approval, Escalation, StandingApproval, ToolCall, User
 
 pytestmark = pytest.mark.django_db(transaction=True)  # the engine opens connections of its own
 
@@ -34,6 +34,7 @@ def test_an_operator_gets_the_card_with_its_controls_and_a_viewer_without(desk: 
     assert [tag["value"] for tag in operators.all(f"{card} [name=decision]")] == [
         "approve",
         "edit",
+        "always",
         "reject",
         "answer",
     ]
@@ -144,3 +145,47 @@ def test_rejected_words_reach_the_agent_and_the_closed_tab(desk: Desk, signed_in
     closed = page(signed_in(desk.viewer).get("/inbox/?tab=closed"))
     assert closed.text(f"#escalation-{escalation.pk} blockquote") == "Ask <b>sales</b> first."
     assert "Nothing waits for you" in page(signed_in(desk.viewer).get("/inbox/")).text("#inbox-list .empty h2")
+
+
+def two_persons(desk: Desk) -> Escalation:
+    policy = [{"tool": "send_invoice", "verdict": "hold", "approver": "two_persons", "on_expiry": "escalate"}]
+    desk.version = scripted_profile(desk.owner, HELD, declared_tools=[SEND_INVOICE], policy=policy)
+    return desk.held_call()
+
+
+def test_two_persons_approve_on_the_same_card(desk: Desk, signed_in: SignIn) -> None:
+    escalation = two_persons(desk)
+    first = page(answer(signed_in(desk.operator), escalation, decision="approve"))
+    assert "Two persons have to approve it" in first.text(".notice-inline")
+    assert f"{desk.operator} approved exactly these arguments" in first.text(".notice-inline")
+    first.none("button[value=always], input[value=always]")
+    assert "an owner is asked, with a new deadline" in first.text(".expiry")
+    again = answer(signed_in(desk.operator), escalation, decision="approve")
+    assert (again.status_code, "second person" in page(again).text(".notice-error")) == (409, True)
+    second = page(answer(signed_in(desk.owner), escalation, decision="approve"))
+    assert f"{desk.owner} answered Approve , after {desk.operator}" in second.text(".answered")
+    assert work(escalation.task).status == TaskStatus.SUCCEEDED.value
+
+
+def test_nobody_approves_arguments_that_were_edited_under_their_eyes(desk: Desk, signed_in: SignIn) -> None:
+    escalation = two_persons(desk)
+    seen = page(signed_in(desk.owner).get("/inbox/")).all("input[name=seen]")[0]["value"]
+    edited = json.dumps({"customer": "ACME", "amount": 999})
+    card = page(answer(signed_in(desk.operator), escalation, decision="edit", arguments=edited))
+    assert card.text("pre.diff .diff-add") == '+ "amount": 999,'
+    late = answer(signed_in(desk.owner), escalation, decision="approve", seen=seen)
+    assert late.status_code == 409
+    assert "edited the arguments meanwhile" in page(late).text(".notice-error")
+    now_seen = page(late).all("input[name=seen]")[0]["value"]
+    assert answer(signed_in(desk.owner), escalation, decision="approve", seen=now_seen).status_code == 200
+    assert work(escalation.task).status == TaskStatus.SUCCEEDED.value
+
+
+def test_always_allowing_an_irreversible_call_says_what_that_means(desk: Desk, signed_in: SignIn) -> None:
+    escalation = desk.held_call()
+    card = page(signed_in(desk.operator).get("/inbox/"))
+    said = card.text(f"#decide-{escalation.pk}-always .help")
+    assert "cannot be undone, and it will be done each time without a person" in said
+    assert answer(signed_in(desk.operator), escalation, decision="always").status_code == 409
+    assert answer(signed_in(desk.operator), escalation, decision="always", words="monthly").status_code == 200
+    assert StandingApproval.objects.get().given_by == desk.operator

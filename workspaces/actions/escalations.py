@@ -111,8 +111,10 @@ def answer_escalation(
     words: str = "",
     arguments: dict[str, Any] | None = None,
     extra_steps: int = 0,
+    seen: str = "",
 ) -> Escalation:
-    """Decide once. `arguments`: the edited call (EDIT), which has to fit the tool's schema.
+    """Decide once. `arguments`: the edited call (EDIT), which has to fit the tool's schema. `seen`: the hash of the
+    arguments that the person had before their eyes, if that is known: others are not let run.
 
     1. lock the task; 2. whoever lets a call run has to be the approver that its arguments need: of two persons the
     first is recorded here, and the question stays open; 3. take the escalation from open to answered by a conditional
@@ -138,6 +140,8 @@ def answer_escalation(
             raise Refused(f"Say by how many steps to raise the limit: 1 to {MAX_STEPS:,}.")
         call, before = escalation.tool_call, ""
         if call is not None and decision in LETS_RUN:
+            if seen and seen != call.arguments_hash:
+                raise Refused("Somebody has edited the arguments meanwhile. Look at them again, then decide.")
             before = _pretty(call)
             if decision is Decision.EDIT:
                 assert arguments is not None
@@ -312,7 +316,7 @@ def _how(escalation: Escalation, call: ToolCall | None, before: str) -> dict[str
 
 
 def _pretty(call: ToolCall) -> str:
-    return json.dumps(call.arguments, indent=2, ensure_ascii=False, sort_keys=True)
+    return json.dumps(call.arguments, indent=2, ensure_ascii=False, sort_keys=True) + "\n"
 
 
 def _difference(before: str, call: ToolCall) -> str:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 
 from django.contrib.auth.models import AnonymousUser
 from django.db.models import QuerySet
 
+from workspaces.domain.diffs import unified_diff
+from workspaces.domain.effects import Effect
 from workspaces.domain.escalations import DECISIONS, NEEDS_WORDS, Decision
+from workspaces.domain.policy import Approver, OnExpiry
 from workspaces.domain.states import EscalationKind, EscalationStatus
-from workspaces.models import Escalation, User
+from workspaces.models import Escalation, LedgerEntry, ToolCall, User
 
 from .access import may_operate, visible_escalations
 
@@ -34,6 +39,11 @@ ON_EXPIRY: dict[EscalationKind, str] = {
     EscalationKind.QUESTION: "the agent is told that nobody answered",
 }
 OTHERWISE_ON_EXPIRY = "the task is paused"
+RAISED_ON_EXPIRY = "an owner is asked, with a new deadline"
+NEEDS: dict[str, str] = {
+    Approver.OWNER.value: "An owner of this workspace has to approve it.",
+    Approver.TWO_PERSONS.value: "Two persons have to approve it.",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +70,14 @@ CHOICES: dict[Decision, Choice] = {
             "Edit and approve",
             "Runs the call once, with the arguments as you leave them here. Both versions are kept.",
             asks_arguments=True,
+        ),
+        Choice(
+            Decision.ALWAYS,
+            "Always allow this exact call",
+            "Runs it now, and from now on each time that the agent makes exactly this call again in this task, without "
+            "asking anybody. Other arguments are asked about as before. It holds until somebody revokes it beside the "
+            "task's checkpoints; a fork of the task does not inherit it.",
+            asks_words="Why",
         ),
         Choice(
             Decision.REJECT,
@@ -143,6 +161,56 @@ class Card:
         """The words of the button that was pressed."""
         return CHOICES[Decision(self.escalation.decision)].label
 
+    @property
+    def needs(self) -> str:
+        """Whose approval it takes, where that is more than any operator's."""
+        if self.escalation.approver == Approver.TWO_PERSONS.value and self.escalation.raised_at is not None:
+            return "Two persons have to approve it, one of them an owner: nobody had answered in time."
+        return NEEDS.get(self.escalation.approver, "")
+
+    @property
+    def difference(self) -> str:
+        """What an operator changed in the arguments, as a unified diff; empty: nothing."""
+        call = self.escalation.tool_call
+        if call is None or call.proposed_arguments is None:
+            return ""
+        return unified_diff(_pretty(call.proposed_arguments), _pretty(call.arguments), "arguments")
+
+    @property
+    def known(self) -> Known | None:
+        """What there is to know of a call whose outcome nobody knows."""
+        call = self.escalation.tool_call
+        if call is None or self.escalation.kind != EscalationKind.UNKNOWN_OUTCOME.value:
+            return None
+        entry = LedgerEntry.objects.filter(key=call.effect_key).select_related("tool_call__step").first()
+        begun = call if call.attempt or entry is None else entry.tool_call
+        return Known(
+            begun=begun,
+            elsewhere=begun.pk != call.pk,
+            started_at=begun.started_at,
+            attempt=begun.attempt,
+            key=call.effect_key,
+            ledger=entry.get_state_display() if entry else "",
+            output=begun.result,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """`begun`: the call that was started, which may be another task's or branch's. `output`: what came of it."""
+
+    begun: ToolCall
+    elsewhere: bool
+    started_at: datetime | None
+    attempt: int
+    key: str
+    ledger: str
+    output: str
+
+
+def _pretty(value: object) -> str:
+    return json.dumps(value, indent=2, ensure_ascii=False, sort_keys=True) + "\n"
+
 
 def card_of(user: User | AnonymousUser, escalation: Escalation, *, typed: Typed | None = None, error: str = "") -> Card:
     return make_card(escalation, may_operate(user, escalation.task.workspace), typed=typed, error=error)
@@ -153,32 +221,53 @@ def make_card(escalation: Escalation, can_operate: bool, *, typed: Typed | None 
     return Card(
         escalation=escalation,
         heading=HEADINGS[kind],
-        on_expiry=ON_EXPIRY.get(kind, OTHERWISE_ON_EXPIRY),
+        on_expiry=_on_expiry(escalation, kind),
         may_operate=can_operate,
-        choices=[_choice(decision, kind) for decision in DECISIONS[kind]],
+        choices=[_choice(decision, escalation, kind) for decision in DECISIONS[kind] if _offered(decision, escalation)],
         typed=typed or Typed(),
         error=error,
     )
 
 
-def _choice(decision: Decision, kind: EscalationKind) -> Choice:
-    choice = CHOICES[decision]
-    fields = {name: getattr(choice, name) for name in choice.__dataclass_fields__}
-    fields["words_needed"] = decision in NEEDS_WORDS
+def _on_expiry(escalation: Escalation, kind: EscalationKind) -> str:
+    further = escalation.on_expiry == OnExpiry.ESCALATE.value and escalation.raised_at is None
+    if kind is EscalationKind.HELD_CALL and further:
+        return RAISED_ON_EXPIRY
+    return ON_EXPIRY.get(kind, OTHERWISE_ON_EXPIRY)
+
+
+def _offered(decision: Decision, escalation: Escalation) -> bool:
+    return decision is not Decision.ALWAYS or escalation.approver != Approver.TWO_PERSONS.value
+
+
+def _choice(decision: Decision, escalation: Escalation, kind: EscalationKind) -> Choice:
+    choice = replace(CHOICES[decision], words_needed=decision in NEEDS_WORDS)
+    two = escalation.approver == Approver.TWO_PERSONS.value
     if decision is Decision.ANSWER and kind is EscalationKind.HELD_CALL:
-        fields |= {
-            "label": "Answer in its place",
-            "effect": "The call is not run. The agent gets your words as its result.",
-            "asks_words": "The result that the agent is given",
-        }
-    elif decision is Decision.ANSWER:
-        fields["primary"] = True
-    return Choice(**fields)
+        return replace(
+            choice,
+            label="Answer in its place",
+            effect="The call is not run. The agent gets your words as its result.",
+            asks_words="The result that the agent is given",
+        )
+    if decision is Decision.ANSWER:
+        return replace(choice, primary=True)
+    call = escalation.tool_call
+    if decision is Decision.ALWAYS and call is not None and call.effect == Effect.IRREVERSIBLE.value:
+        warning = " What it does cannot be undone, and it will be done each time without a person looking at it."
+        return replace(choice, effect=choice.effect + warning, danger=True)
+    if decision is Decision.APPROVE and two:
+        first = "It runs once a second person has approved it too."
+        second = "You are the second: it runs now, once, with exactly these arguments."
+        return replace(choice, effect=second if escalation.first_approved_by_id else first)
+    if decision is Decision.EDIT and two:
+        return replace(choice, effect=f"{choice.effect} A second person has to approve what you leave here.")
+    return choice
 
 
 def _with_all(escalations: QuerySet[Escalation]) -> QuerySet[Escalation]:
     return escalations.select_related(
-        "task__workspace", "task__profile_version__profile", "tool_call__step", "answered_by"
+        "task__workspace", "task__profile_version__profile", "tool_call__step", "answered_by", "first_approved_by"
     )
 
 

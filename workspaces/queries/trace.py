@@ -32,6 +32,7 @@ _GROUP_OF_PREFIX = {
     "call": KindGroup.TOOLS,
     "checkpoint": KindGroup.CHECKPOINTS,
     "escalation": KindGroup.PEOPLE,
+    "approval": KindGroup.PEOPLE,
     "message": KindGroup.PEOPLE,
     "note": KindGroup.PEOPLE,
     "limit": KindGroup.PEOPLE,

@@ -16,6 +16,8 @@ from django.utils.safestring import SafeString
 from workspaces.models import Task, User
 from workspaces.queries.escalations import Card, make_card
 from workspaces.queries.frame import Frame, frame_of
+from workspaces.web.trace_rows import DiffLine
+from workspaces.web.trace_rows import diff_lines as lines_of
 
 register = template.Library()
 
@@ -245,6 +247,12 @@ def tail(text: str, characters: int) -> str:
     cut = text[-characters:]
     start = cut.find("\n") + 1
     return "…\n" + (cut[start:] if 0 < start < characters // 4 else cut)
+
+
+@register.filter
+def diff_lines(diff: str) -> list[DiffLine]:
+    """A unified diff, line by line, each with how it looks."""
+    return lines_of(diff)
 
 
 @register.filter

@@ -62,7 +62,9 @@ def task_or_404(request: HttpRequest, task_id: int) -> Task:
 
 
 def escalation_or_404(request: HttpRequest, escalation_id: int) -> Escalation:
-    found = access.visible_escalations(request.user).select_related("task__workspace", "tool_call__step", "answered_by")
+    found = access.visible_escalations(request.user).select_related(
+        "task__workspace", "tool_call__step", "answered_by", "first_approved_by"
+    )
     return get_object_or_404(found, pk=escalation_id)
 
 

@@ -57,6 +57,10 @@ _LOOKS: dict[str, tuple[str, str, str, str]] = {
     K.CALL_ABANDONED.value: ("call abandoned", "ban", "grey", PLAIN),
     K.ESCALATION_OPENED.value: ("operator asked", "hand", "amber", "trace/_asked.html"),
     K.ESCALATION_ANSWERED.value: ("operator answered", "hand", "green", "trace/_answered.html"),
+    K.ESCALATION_APPROVED_ONCE.value: ("first of two approvals", "hand", "amber", "trace/_answered.html"),
+    K.ESCALATION_RAISED.value: ("nobody answered: an owner is asked", "clock", "amber", PLAIN),
+    K.APPROVAL_STANDING.value: ("call allowed for always", "shield", "amber", PLAIN),
+    K.APPROVAL_REVOKED.value: ("allowed no longer", "shield", "grey", PLAIN),
     K.ESCALATION_EXPIRED.value: ("question expired", "clock", "red", PLAIN),
     K.ESCALATION_WITHDRAWN.value: ("question withdrawn", "hand", "grey", PLAIN),
     K.MESSAGE_ADDED.value: ("message", "message", "blue", "trace/_text.html"),
@@ -154,7 +158,7 @@ def row_of(event: Event, line: CurrentLine) -> Row:
     if data.get("cost_usd") is not None:
         data["cost_usd"] = _money(data["cost_usd"])
     inner = data.get("data") if isinstance(data.get("data"), dict) else {}
-    diff = diff_lines(str(inner.get("diff") or "")) if isinstance(inner, dict) else []
+    diff = diff_lines(str(data.get("diff") or inner.get("diff") or "")) if isinstance(inner, dict) else []
     return Row(
         task_id=event.task_id,
         seq=event.seq,

@@ -53,7 +53,7 @@ def answer(request: HttpRequest, escalation_id: int) -> HttpResponse:
     )
     error = ""
     try:
-        answer_escalation(escalation.pk, actor=user_of(request), **_parsed(typed))
+        answer_escalation(escalation.pk, actor=user_of(request), seen=request.POST.get("seen", ""), **_parsed(typed))
     except Refused as refusal:
         error = str(refusal)
     escalation = escalation_or_404(request, escalation_id)

@@ -8,7 +8,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('workspaces', '0016_tool_secrets'),
+        ('workspaces', '0018_counted_tokens'),
     ]
 
     operations = [
