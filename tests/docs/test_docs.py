@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from dataclasses import asdict
 from pathlib import Path
 
 from workspaces.domain.events import EventKind
+from workspaces.domain.thresholds import Thresholds
 
 REPO = Path(__file__).resolve().parents[2]
 NOT_SETTINGS = {
@@ -42,3 +44,8 @@ def test_every_link_between_the_documents_leads_somewhere() -> None:
 def test_every_make_target_in_the_readme_exists() -> None:
     targets = set(re.findall(r"^([a-z-]+):", (REPO / "Makefile").read_text(), re.M))
     assert set(re.findall(r"\bmake ([a-z-]+)", (REPO / "README.md").read_text())) <= targets
+
+
+def test_every_threshold_of_the_detectors_is_documented_with_its_default() -> None:
+    rows = re.findall(r"^\| `([a-z_]+)` \| (\d+) \|", (REPO / "docs/detectors.md").read_text(), re.M)
+    assert {name: int(default) for name, default in rows} == asdict(Thresholds())

@@ -341,7 +341,10 @@ def circling(view: Seen, limits: Thresholds) -> list[Finding]:
         return []
     if any(look.changes and not look.failed and not is_again for look, is_again in recent):
         return []
-    if any(look.waits or look.not_yet for look, _ in recent):
+    since = recent[0][0].turn
+    if any(look.waits or look.not_yet for look in view.looks if look.turn >= since):
+        return []
+    if any(is_poll(view, streak) for streak in streaks(view)):
         return []
     looks = [look for look, is_again in recent if is_again]
     most, _ = Counter(look.same for look in looks).most_common(1)[0]

@@ -50,6 +50,7 @@ _IDS = re.compile(
     re.IGNORECASE,
 )
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
+_FRACTION = re.compile(r"(?<![\d.=<>~^v-])\d+\.\d+(?![\d.])")
 _SPACE = re.compile(r"\s+")
 _NAMED = re.compile(r"^\[result: [^\]]*\]\s*", re.MULTILINE)  # the line that names a class to the model
 _EXIT_ONLY = re.compile(r"^\W*(?:\(?exit (?:code|status):? ?\d+\)?(?:, no output)?)?\W*$", re.IGNORECASE)
@@ -68,7 +69,8 @@ _SHORT = 120
 _TRANSIENT = re.compile(
     r"\b(?:429|502|503|504)\b|too many requests|rate[ -]?limit|temporarily|service unavailable|bad gateway|"
     r"gateway time-?out|connection (?:refused|reset)|overloaded|try again|timed out|time-?out|quota|"
-    r"could not connect|failed to connect|network is unreachable|not ready|is starting|starting up",
+    r"could not connect|failed to connect|unreachable|unavailable|no response|not respond|not ready|is starting|"
+    r"starting up|could not get lock|is locked",
     re.IGNORECASE,
 )
 _ASKS_TO_WAIT = re.compile(
@@ -241,6 +243,8 @@ def _of_result(result_class: ResultClass, result: str, result_hash: str) -> tupl
     clipped = result if len(result) <= _READ_CHARS else result[: _READ_CHARS // 2] + result[-_READ_CHARS // 2 :]
     body = _NAMED.sub("", clipped).strip()
     plain = steady(clipped)
+    if result_class in (R.ERROR, R.TIMEOUT):
+        plain = _FRACTION.sub("~", plain)  # seconds without a unit, as build logs have them
     answer = f"{result_class} {result_hash if plain == clipped and result_hash else plain}"
     short = len(body) <= _SHORT
     pending = bool(_PENDING_STATE.search(body) or (short and _PENDING_SHORT.search(body)))

@@ -13,7 +13,10 @@ from workspaces.domain.incidents import Evidence, Finding, IncidentKind
 from workspaces.domain.thresholds import Thresholds
 
 WINDOW_S = 60.0
-RETRY_KINDS = frozenset({"rate_limited", "quota", "overloaded", "unavailable", "timeout", "connection"})
+# kinds of providers.base.ProviderError that may pass
+RETRY_KINDS = frozenset(
+    {"rate_limit", "overloaded", "server", "timeout", "connection"}
+)  # providers.base.ProviderError.kind
 CHILD_KINDS = frozenset({"child", "fork"})
 
 
