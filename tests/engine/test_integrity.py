@@ -25,7 +25,7 @@ from workspaces.domain.escalations import Decision
 from workspaces.domain.incidents import Evidence, Finding, IncidentKind, Rung, Severity
 from workspaces.domain.states import PauseMode, TaskStatus
 from workspaces.engine.boxes import driver_for
-from workspaces.models import Checkpoint, Escalation, Snapshot, Task
+from workspaces.models import Checkpoint, Escalation, Snapshot, Task, User
 from workspaces.queries.integrity import RULES, verify
 
 pytestmark = pytest.mark.django_db
@@ -56,6 +56,13 @@ CHARGE = {**SEND_INVOICE, "name": "charge", "effect": "external", "command": "ca
 CHARGE["parameters"] = {"type": "object", "properties": {"amount": {"type": "number"}}, "required": ["amount"]}
 
 
+COMPACTED = """
+replies:
+  - text: "{{instruction}} I count."
+    calls: [{name: shell, arguments: {command: seq 1 1500}}]
+    repeat: 14
+"""
+
 FINDING = Finding(
     kind=IncidentKind.LOOP,
     severity=Severity.WARNING,
@@ -68,6 +75,12 @@ FINDING = Finding(
     fingerprint="a" * 64,
     count=2,
 )
+
+
+def compacted_task(user: User) -> Task:
+    """Its older outputs are moved to files and its oldest turns summarised: the window is small."""
+    version = scripted_profile(user, COMPACTED, context_window_tokens=4_200, max_output_tokens=500)
+    return create_task(workspace=make_workspace(user), profile_version=version, instruction="Do it.", actor=user)
 
 
 def approve_all(task: Task) -> Task:
@@ -120,6 +133,7 @@ def ids(django_db_setup: None, django_db_blocker: Any) -> Iterator[dict[str, int
             "waiting": waiting,
             "paused": work(paused),
             "cancelled": work(cancelled),
+            "compacted": work(compacted_task(user)),
         }
         yield {name: task.pk for name, task in made.items()}
         call_command("flush", verbosity=0, interactive=False)
@@ -289,6 +303,20 @@ WAYS: list[tuple[str, str, str]] = [
      " finish_reason, error_kind, error, started_at, finished_at)"
      " SELECT task_id, step_id, 9, 'dropped', model, request_hash, '', '[]', '', '', '', now(), now()"
      " FROM workspaces_modelcall WHERE task_id = {paused} LIMIT 1"),
+    ("compactions", "a receipt tells of a message that nothing replaces",
+     "UPDATE workspaces_event SET kind = 'context.compacted', data = '{{\"offloaded\": [1], \"clipped\": []}}'"
+     " WHERE task_id = {done} AND kind = 'context.built'"),
+    ("replacements", "a message is replaced without a receipt",
+     "INSERT INTO workspaces_replacement (task_id, branch_id, seq, message_id, how, text, tokens, path)"
+     " SELECT task_id, branch_id, seq, id, 'clipped', '', 0, '' FROM workspaces_message WHERE task_id = {done}"),
+    ("summaries", "a step's own reply is a summary",
+     "INSERT INTO workspaces_summary (task_id, branch_id, seq, first_message_id, last_message_id, messages, replies,"
+     " text, tokens_before, tokens_after, model_call_id) SELECT m.task_id, m.branch_id, m.seq, m.id, m.id, 1, 1, '',"
+     " 2, 1, c.id FROM workspaces_message m JOIN workspaces_modelcall c ON c.task_id = m.task_id"
+     " WHERE m.task_id = {done} LIMIT 1"),
+    ("manifests", "the tools that a request was framed with are gone", "DELETE FROM workspaces_contextframe"),
+    ("requests", "a message is no longer what was sent",
+     "UPDATE workspaces_message SET content = 'other' WHERE task_id = {done} AND role = 'user'"),
     ("incidents", "a response is not in the trace",
      "UPDATE workspaces_incident SET responses = responses || responses WHERE task_id = {done}"),
     ("incidents", "an incident was resolved in silence",

@@ -10,8 +10,9 @@ from workspaces.domain.context import Manifest
 from workspaces.domain.events import EXCERPT_CHARS, EventKind
 from workspaces.domain.states import ModelCallPurpose, ModelCallStatus, StepPhase
 from workspaces.domain.text import clean_json, clean_text, clip
-from workspaces.models import Message, ModelCall, Step, UsageRecord
+from workspaces.models import ContextFrame, Message, ModelCall, Step, UsageRecord
 from workspaces.providers.base import ChatReply, ProviderError
+from workspaces.queries.contexts import Frame
 
 from .pen import Pen, writing
 
@@ -29,10 +30,13 @@ class PricedUnit:
     source: str
 
 
-def intend(task_id: int, fence: int, step: Step, *, model: str, manifest: Manifest, endpoint: str = "") -> ModelCall:
+def intend(
+    task_id: int, fence: int, step: Step, *, model: str, manifest: Manifest, frame: Frame, endpoint: str = ""
+) -> ModelCall:
     """Write down what will be sent, before it is; a new step begins here. What a dead worker left is dropped."""
     with writing(task_id, fence=fence) as pen:
-        _begin(pen, step)
+        begin_step(pen, step)
+        _keep_frame(frame)
         if step.manifest.get("request_hash") != manifest.request_hash:
             step.manifest = manifest.as_json()
             pen.event(
@@ -70,12 +74,20 @@ def intend_side(
 ) -> ModelCall:
     """The same for a call that is not the step's own reply. It may be what a step begins with."""
     with writing(task_id, fence=fence) as pen:
-        _begin(pen, step)
+        begin_step(pen, step)
         step.save()
         return _intent(pen, step, purpose, model, request_hash=request_hash, tokens=tokens, endpoint=endpoint)
 
 
-def _begin(pen: Pen, step: Step) -> None:
+def _keep_frame(frame: Frame) -> None:
+    """Once for all steps that are framed alike."""
+    if not ContextFrame.objects.filter(pk=frame.hash).exists():
+        row = ContextFrame(hash=frame.hash, rules=frame.rules, tools=frame.tools_json())
+        ContextFrame.objects.bulk_create([row], ignore_conflicts=True)
+
+
+def begin_step(pen: Pen, step: Step) -> None:
+    """Its first event; or the end of what a dead worker left of it. The caller saves it."""
     if step.pk:
         drop_unfinished(pen, why="its worker ended")
     else:

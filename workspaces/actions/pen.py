@@ -95,7 +95,7 @@ class Pen:
         call_id: str = "",
         pinned: bool = False,
     ) -> None:
-        """Append to the conversation, as part of the event at `seq`."""
+        """Append to the conversation, as part of the event at `seq`. A person's answer in a tool's place is pinned."""
         content = clean_text(content)
         cleaned_calls = clean_json(calls or [])
         self._messages.append(
@@ -109,7 +109,7 @@ class Pen:
                 content=content,
                 calls=cleaned_calls,
                 call_id=clean_text(call_id),
-                pinned=pinned,
+                pinned=pinned or (role == Message.Role.TOOL.value and self.actor is not None),
                 tokens=estimate_tokens(content, cleaned_calls),
                 created_at=self.now,
             )

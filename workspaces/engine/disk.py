@@ -15,7 +15,7 @@ from workspaces.domain.states import CallStatus, WaitingFor, WorkspaceState
 from workspaces.engine import lifecycle
 from workspaces.engine.boxes import sandbox_for
 from workspaces.engine.run import Ended, Run
-from workspaces.models import Checkpoint, Snapshot, Step, ToolCall, Workspace
+from workspaces.models import Checkpoint, Replacement, Snapshot, Step, ToolCall, Workspace
 from workspaces.queries.history import latest_checkpoint
 from workspaces.queries.terminal import commanded_since
 from workspaces.sandboxes.base import Sandbox
@@ -104,7 +104,7 @@ class Disk:
         return snapshot
 
     def _unchanged_since_checkpoint(self) -> Snapshot | None:
-        """The newest checkpoint's snapshot, when no call and no operator has touched files after it.
+        """The newest checkpoint's snapshot, when no call, no operator and no compaction has touched files after it.
 
         Nor something that ran in the background when it was taken, whether it still runs now or not.
         """
@@ -119,7 +119,10 @@ class Disk:
             .exclude(effect="none")
             .exists()
         )
-        return None if touched else newest.snapshot
+        if touched:
+            return None
+        offloaded = Replacement.objects.filter(branch_id=self.run.task.current_branch_id, seq__gt=newest.seq)
+        return None if offloaded.exclude(path="").exists() else newest.snapshot
 
     def first_checkpoint(self) -> None:
         """The state before the first step of a branch that has none yet."""

@@ -217,7 +217,7 @@ def _step(run: Run, disk: Disk) -> None:
     step = _open_step(run)
     if step.phase == StepPhase.CONTEXT.value:
         run.obey(disk)
-        think(run, step)
+        think(run, step, disk)
     if step.phase == StepPhase.REPLIED.value:
         run.obey(disk)
         judge_reply(run, step)

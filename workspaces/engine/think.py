@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from django.db import connection
 
-from workspaces.actions import model_calls, steps
+from workspaces.actions import model_calls
 from workspaces.actions.streams import TextStream
 from workspaces.domain.effects import canonical_json
 from workspaces.domain.replies import ProposedCall
-from workspaces.domain.states import EscalationKind, ModelCallStatus
-from workspaces.engine import context
+from workspaces.domain.states import ModelCallStatus
+from workspaces.engine.compaction import fitting_request
+from workspaces.engine.disk import Disk
 from workspaces.engine.gate import read
 from workspaces.engine.patience import patiently
 from workspaces.engine.prices import priced
@@ -21,26 +22,20 @@ from workspaces.queries.calibration import endpoint
 from workspaces.wire.driving import CallInterrupted
 
 
-def think(run: Run, step: Step) -> None:
+def think(run: Run, step: Step, disk: Disk) -> None:
     """Phase think of a step. Raises Ended when the task waits instead."""
-    built = context.next_request(run)
+    try:
+        built = fitting_request(run, step, disk)
+    except CallInterrupted:  # of a summary; what it was is recorded
+        return  # the caller obeys the order that interrupted
     request, manifest = built.request, built.manifest
-    if not manifest.fits:
-        steps.escalate(
-            run.task.pk,
-            run.fence,
-            EscalationKind.CONTEXT_FULL,
-            f"The next request needs {manifest.expected_tokens:,} tokens and {manifest.reserved_output_tokens:,} "
-            f"for the reply; the window holds {manifest.window_tokens:,}. Nothing was left out and nothing was "
-            "sent. Roll back, or fork with a profile version that has a larger window.",
-        )
-        raise Ended
     call = model_calls.intend(
         run.task.pk,
         run.fence,
         step,
         model=run.version.model,
         manifest=manifest,
+        frame=built.frame,
         endpoint=endpoint(run.version),
     )
     try:

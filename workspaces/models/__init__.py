@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .contexts import ContextFrame, Replacement, Summary
 from .decisions import Approval, AuditEntry, Escalation, StandingApproval
 from .incidents import Incident
 from .nodes import Leftover, Node
@@ -21,6 +22,7 @@ __all__ = [
     "AuditEntry",
     "Branch",
     "Checkpoint",
+    "ContextFrame",
     "Escalation",
     "Event",
     "Incident",
@@ -35,11 +37,13 @@ __all__ = [
     "OperatorCommand",
     "ProfileVersion",
     "ProviderKey",
+    "Replacement",
     "ScratchpadEdit",
     "SignInCounter",
     "Snapshot",
     "StandingApproval",
     "Step",
+    "Summary",
     "Task",
     "ToolCall",
     "UsageRecord",

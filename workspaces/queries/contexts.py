@@ -9,14 +9,20 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
+
+from django.db.models import Q
 
 from workspaces.domain.context import (
     FORM,
     MESSAGES,
     Entry,
     History,
+    How,
     Manifest,
+    Replaced,
     SegmentKind,
+    Summarised,
     entries_of,
     estimate_tokens,
 )
@@ -24,11 +30,18 @@ from workspaces.domain.effects import canonical_json
 from workspaces.domain.scratchpad import head
 from workspaces.domain.tokens import Calibration
 from workspaces.domain.truncation import window_with
-from workspaces.models import Branch, Message, ProfileVersion, Step
+from workspaces.models import (
+    Branch,
+    ContextFrame,
+    Message,
+    ProfileVersion,
+    Replacement,
+    Step,
+    Summary,
+)
 from workspaces.providers.base import ChatMessage, ChatRequest, RawToolCall, ToolSchema
 from workspaces.queries.calibration import Limits
 from workspaces.queries.history import Span, as_lines, line_of, on_line
-from workspaces.queries.profiles import tools_of
 from workspaces.queries.scratchpad import pad_on
 from workspaces.tools.base import Tool
 
@@ -42,14 +55,14 @@ class NotRebuilt(Exception):
     """A past request cannot be had any more; the text says why."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Frame:
-    """What a request holds besides history: the runtime's own rules and the tools."""
+    """What a request holds besides history: the runtime's own rules and the tools. Stored once, by its hash."""
 
     rules: str
     tools: tuple[ToolSchema, ...]
 
-    @property
+    @cached_property
     def hash(self) -> str:
         return hashlib.sha256(canonical_json({"rules": self.rules, "tools": self.tools_json()}).encode()).hexdigest()
 
@@ -59,14 +72,17 @@ class Frame:
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """A request, the manifest that describes it, and the entries that its messages were made from."""
+    """A request, the manifest that describes it, and what it was made from."""
 
     request: ChatRequest
     manifest: Manifest
+    frame: Frame
     entries: tuple[Entry, ...]
     history: History
     system: str  # profile's prompt and rules
     notes: str  # the head of the scratchpad
+    scratchpad: Mapping[str, str]
+    limits: Limits
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +129,14 @@ def frame_of(tools: Mapping[str, Tool]) -> Frame:
     """The frame of a request that is made now."""
     schemas = tuple(ToolSchema(tool.spec.name, tool.spec.description, tool.spec.parameters) for tool in tools.values())
     return Frame(RULES, schemas)
+
+
+def stored_frame(digest: str) -> Frame:
+    """Raises NotRebuilt."""
+    row = ContextFrame.objects.filter(pk=digest).first()
+    if row is None:
+        raise NotRebuilt("the rules and tools that its request was framed with were not kept")
+    return Frame(row.rules, tuple(ToolSchema(*tool) for tool in row.tools))
 
 
 def build(
@@ -179,14 +203,37 @@ def made(
         scratchpad_hash=scratchpad_hash(scratchpad),
         summary=history.summary.summary_id if history.summary else None,
     )
-    return Built(request, manifest, tuple(entries), history, system, notes)
+    return Built(request, manifest, frame, tuple(entries), history, system, notes, scratchpad, limits)
 
 
 def history_of(branch: Branch, as_of: int) -> tuple[History, tuple[tuple[int, int, int], ...]]:
-    """What is on the line that leads to a branch's seq, and where its messages stand."""
-    spans = spans_as_of(branch, as_of)
-    stored = list(Message.objects.filter(on_line(spans)).order_by("pk"))
-    return History(tuple(as_lines(stored))), _ranges([(message.branch_id, message.seq) for message in stored])
+    """What is on the line that leads to a branch's seq, and where the messages that were read stand.
+
+    What a summary stands for is not read, only what is pinned of it.
+    """
+    on = on_line(spans_as_of(branch, as_of))
+    summary = _summary_on(on)
+    wanted, replaced = Message.objects.filter(on), Replacement.objects.filter(on)
+    if summary is not None:
+        wanted = wanted.filter(Q(pinned=True) | Q(pk__gt=summary.upto))
+        replaced = replaced.filter(message_id__gt=summary.upto)
+    stored = list(wanted.order_by("pk"))
+    replacements = {row.message_id: _as_replaced(row) for row in replaced.order_by("pk")}
+    history = History(tuple(as_lines(stored)), replacements, summary)
+    return history, _ranges([(message.branch_id, message.seq) for message in stored])
+
+
+def _summary_on(on: Q) -> Summarised | None:
+    """The newest: it stands for all that the ones before it stood for."""
+    row = Summary.objects.filter(on).order_by("-pk").first()
+    if row is None:
+        return None
+    return Summarised(row.text, row.tokens_after, row.last_message_id, row.replies, row.pk, row.seq)
+
+
+def _as_replaced(row: Replacement) -> Replaced:
+    calls = None if row.calls is None else tuple(row.calls)
+    return Replaced(row.message_id, How(row.how), row.text, row.tokens, calls, row.path)
 
 
 def spans_as_of(branch: Branch, as_of: int) -> list[Span]:
@@ -203,7 +250,7 @@ def request_of(step: Step) -> Rebuilt:
         raise NotRebuilt(f"its request was made in form {stored['form']}, this version makes form {FORM}")
     branch = Branch.objects.select_related("task__profile_version").get(pk=step.branch_id)
     version = branch.task.profile_version
-    frame = frame_of(tools_of(version))
+    frame = stored_frame(stored["frame"])
     as_of = int(stored["as_of_seq"])
     limits = Limits(
         version.context_window_tokens, Calibration.from_json(stored.get("calibration")), stored.get("learned_tokens")

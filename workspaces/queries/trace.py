@@ -29,6 +29,7 @@ _GROUP_OF_PREFIX = {
     "model": KindGroup.MODEL,
     "reply": KindGroup.MODEL,
     "context": KindGroup.MODEL,
+    "summary": KindGroup.MODEL,
     "call": KindGroup.TOOLS,
     "checkpoint": KindGroup.CHECKPOINTS,
     "escalation": KindGroup.PEOPLE,

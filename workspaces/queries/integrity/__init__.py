@@ -15,17 +15,33 @@ from django.apps import apps
 from django.db import connection, transaction
 
 from workspaces.domain.integrity import Broken, Link, broken_links, fits_hash
-from workspaces.models import Event, Task, ToolCall
+from workspaces.models import Event, Step, Task, ToolCall
+from workspaces.queries.contexts import NotRebuilt, request_of
 
-from . import calls, incidents, scratchpad, tasks, trace, usage
+from . import calls, contexts, incidents, scratchpad, tasks, trace, usage
 from .rule import Rule
 
 CHAIN = Rule("chain", "each event holds the hash of the one before and of itself, branch after branch", "event", "")
 ARGUMENTS = Rule(
     "arguments", "what a held call ran with is what its hash, and so its approval, was made of", "toolcall", ""
 )
-RULES = [*trace.RULES, CHAIN, *calls.RULES, ARGUMENTS, *tasks.RULES, *scratchpad.RULES, *usage.RULES, *incidents.RULES]
+REQUESTS = Rule(
+    "requests", "what a step's model was sent can be made again from the history, byte for byte", "step", ""
+)
+RULES = [
+    *trace.RULES,
+    CHAIN,
+    *calls.RULES,
+    ARGUMENTS,
+    *tasks.RULES,
+    *scratchpad.RULES,
+    *usage.RULES,
+    *contexts.RULES,
+    *incidents.RULES,
+    REQUESTS,
+]
 SHOWN = 20
+REBUILT = 40  # requests that an audit makes again
 _CHUNK = 2_000
 
 
@@ -50,6 +66,8 @@ def verify(task_id: int | None = None) -> Iterator[Verified]:
                 yield _counted(rule, checked[rule.over], broken_links(_links(task_id)))
             elif rule is ARGUMENTS:
                 yield _counted(rule, checked[rule.over], _foreign_arguments(task_id))
+            elif rule is REQUESTS:
+                yield _counted(rule, min(REBUILT, checked[rule.over]), _other_requests(task_id))
             else:
                 yield _asked(rule, checked[rule.over], task_id)
 
@@ -107,6 +125,19 @@ def _foreign_arguments(task_id: int | None) -> Iterator[Broken]:
     for task, pk, name, arguments, digest in calls_run.values_list(*columns).iterator(chunk_size=_CHUNK):
         if not fits_hash(name, arguments, digest):
             yield Broken(task, f"call {pk} ({name}) ran with other arguments than its hash was made of")
+
+
+def _other_requests(task_id: int | None) -> Iterator[Broken]:
+    """Of the newest steps: each costs as much as the request itself."""
+    steps = Step.objects.filter(manifest__has_key="as_of_seq").order_by("-pk")
+    if task_id is not None:
+        steps = steps.filter(task_id=task_id)
+    for step in steps[:REBUILT]:
+        try:
+            if not request_of(step).exact:
+                yield Broken(step.task_id, f"step {step.number}: another request than was sent comes of its history")
+        except NotRebuilt as why:
+            yield Broken(step.task_id, f"step {step.number}: {why}")
 
 
 def broken_chain(task_id: int) -> int:

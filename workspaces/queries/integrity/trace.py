@@ -14,6 +14,8 @@ RULES = [
           FROM (VALUES ('workspaces_event', 'append_only'), ('workspaces_message', 'append_only'),
                        ('workspaces_usagerecord', 'append_only'), ('workspaces_auditentry', 'append_only'),
                        ('workspaces_scratchpadedit', 'append_only'),
+                       ('workspaces_replacement', 'append_only'), ('workspaces_summary', 'append_only'),
+                       ('workspaces_contextframe', 'append_only'),
                        ('workspaces_profileversion', 'append_only')) AS wanted(name, suffix)
           LEFT JOIN pg_trigger t ON t.tgrelid = wanted.name::regclass
                AND t.tgname = wanted.name || '_' || wanted.suffix AND t.tgenabled IN ('O', 'A')
