@@ -124,7 +124,7 @@ def is_poll(view: Seen, streak: Streak) -> bool:
     definite_error = newest.failed and not newest.not_yet
     if streak.waited:
         return not definite_error or view.asked_to_wait
-    return view.asked_to_wait and not definite_error
+    return view.asked_to_wait and newest.brief and not definite_error
 
 
 def same_call(view: Seen, limits: Thresholds) -> list[Finding]:
@@ -254,7 +254,8 @@ def _rounds_needed(view: Seen, round_: Sequence[tuple[Look, ...]], limits: Thres
     waited = any(look.waits for look in looks)
     idle = not any(look.changes and not look.not_yet for look in asks)
     definite_error = any(look.failed and not look.not_yet for look in asks)
-    if idle and (waited or view.asked_to_wait) and (not definite_error or (waited and view.asked_to_wait)):
+    told = view.asked_to_wait and all(look.brief for look in asks)
+    if idle and (waited or told) and (not definite_error or (waited and view.asked_to_wait)):
         return 10_000
     if waited and definite_error:
         return max(limits.cycle, limits.waited_error)

@@ -7,7 +7,8 @@ from collections import Counter
 
 from workspaces.domain.found import finding, first_words, of_turn, steps
 from workspaces.domain.incidents import Evidence, Finding, IncidentKind
-from workspaces.domain.seen import ASK_TOOLS, Seen, alike, shown
+from workspaces.domain.sameness import alike
+from workspaces.domain.seen import ASK_TOOLS, Seen, shown
 from workspaces.domain.thresholds import Thresholds
 from workspaces.domain.trail import SeenCall, Turn
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 from workspaces.domain.found import finding, first_words, of_look, of_turn, steps
 from workspaces.domain.incidents import Finding, IncidentKind
@@ -104,9 +105,10 @@ def exit_out_of_reach(view: Seen, limits: Thresholds) -> list[Finding]:
     ]
 
 
+@lru_cache(maxsize=256)
 def things_of(condition: str) -> tuple[str, ...]:
     """Files, addresses and quoted words of an exit condition, in order."""
-    found = (match.group(1) or match.group() for match in _THING.finditer(condition[:4000]))
+    found = (match.group(1) or match.group() for match in _THING.finditer(condition[:1000]))
     return tuple(dict.fromkeys(thing.rstrip(".,;:)").lower() for thing in found))
 
 

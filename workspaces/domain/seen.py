@@ -16,7 +16,8 @@ from typing import Any
 
 from workspaces.domain.effects import Effect
 from workspaces.domain.results import ResultClass
-from workspaces.domain.shell_words import READS_ONLY, Kind, command_of, nature_of, words
+from workspaces.domain.sameness import cosmetics_off, steady
+from workspaces.domain.shell_words import READS_ONLY, Kind, command_of, nature_of
 from workspaces.domain.states import Verdict
 from workspaces.domain.trail import SeenCall, Trail, Turn
 
@@ -25,32 +26,6 @@ NOTE_TOOLS = frozenset({"note", "notes", "think", "plan", "todo", "todo_write", 
 ASK_TOOLS = frozenset({"ask_operator"})
 _READ_CHARS = 6_000  # of a result: both ends of a longer one
 
-_MONTH = r"(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*"
-_DAY = r"(?:mon|tue|wed|thu|fri|sat|sun)[a-z]*"
-_TIMES = re.compile(
-    r"\b\d{4}-\d\d-\d\d[t ]\d\d:\d\d(?::\d\d(?:[.,]\d+)?)?(?:z|\s?[+-]\d\d:?\d\d)?"  # ISO 8601
-    rf"|\b{_DAY},? (?:\d{{1,2}} {_MONTH}|{_MONTH} +\d{{1,2}})(?: \d{{4}})?,? "
-    r"\d\d:\d\d:\d\d(?: [a-z]{2,4})?(?: \d{4})?"  # date, HTTP
-    rf"|\b{_MONTH} +\d{{1,2}} \d\d:\d\d(?::\d\d)?\b"  # ls -l, syslog
-    r"|\b\d{1,2}:\d\d:\d\d(?:[.,]\d+)?\b(?: ?[ap]m\b)?"
-    r"|\b1[5-9]\d{8}(?:\d{3}(?:\d{6})?|\.\d+)?\b",  # seconds, milliseconds or nanoseconds since 1970
-    re.IGNORECASE,
-)
-_DURATIONS = re.compile(
-    r"\b\d+(?:\.\d+)?\s?(?:ns|us|µs|ms|s|secs?|seconds?|mins?|minutes?)\b(?:\s?\d+(?:\.\d+)?\s?s\b)?", re.IGNORECASE
-)
-_LEFT = re.compile(r"left|remain|eta\b|to go|until|wait|retry|after|timeout|timed|every|limit", re.IGNORECASE)
-_IDS = re.compile(
-    r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b"  # UUID
-    r"|\b0x[0-9a-f]{6,}\b"
-    r"|(?<=pid[ :=])\s?\d+|(?<=process )\d+|(?<=pid\": )\d+"
-    r"|/tmp/[\w.-]*\d[\w.-]*|\btmp[\w]{6,}\b"
-    r"|(?:request|req|trace|span|correlation|session|job|run|build|container|task|message|transaction)[-_ ]?id"
-    r"[\"']?\s?[:= ]\s?[\"']?[\w.-]*\d[\w.-]*",
-    re.IGNORECASE,
-)
-_NUMBER = re.compile(r"\d+(?:\.\d+)?")
-_FRACTION = re.compile(r"(?<![\d.=<>~^v-])\d+\.\d+(?![\d.])")
 _SPACE = re.compile(r"\s+")
 _NAMED = re.compile(r"^\[result: [^\]]*\]\s*", re.MULTILINE)  # the line that names a class to the model
 _EXIT_ONLY = re.compile(r"^\W*(?:\(?exit (?:code|status):? ?\d+\)?(?:, no output)?)?\W*$", re.IGNORECASE)
@@ -65,7 +40,9 @@ _PENDING_STATE = re.compile(
     re.IGNORECASE,
 )
 _PENDING_SHORT = re.compile(rf"\b{_PENDING_WORD}\b|\b\d{{1,2}} ?%|\bstill\b", re.IGNORECASE)
+_LOOKED_AT = 1_500
 _SHORT = 120
+_BRIEF = 300
 _TRANSIENT = re.compile(
     r"\b(?:429|502|503|504)\b|too many requests|rate[ -]?limit|temporarily|service unavailable|bad gateway|"
     r"gateway time-?out|connection (?:refused|reset)|overloaded|try again|timed out|time-?out|quota|"
@@ -73,12 +50,15 @@ _TRANSIENT = re.compile(
     r"starting up|could not get lock|is locked",
     re.IGNORECASE,
 )
+# words that ask for waiting, not every word about it: a page for a waiting room, a monitor's driver are work
 _ASKS_TO_WAIT = re.compile(
-    r"\bwait(?:ing)?\b|\bpoll|\bmonitor|\bkeep (?:checking|watching|an eye)|\bkeep track\b|"
-    r"\bcheck (?:every|again|back|periodically|regularly)|"
-    r"\bevery (?:few |\d+ ?)?(?:s|sec|seconds?|min|minutes?|hours?)\b|"
+    r"\bwait (?:for|until|till|up to|a |some |and |\d)|"
+    r"\bpoll(?:ing)? (?:it|the|this|every|for|until|each|once|\d|https?:)|"
+    r"\bmonitor (?:it|the|this|for|https?:)|\bwatch (?:the|for|it|this)\b|\bkeep (?:checking|watching|track|an eye)\b|"
+    r"\bcheck (?:every|again|back|periodically|regularly)\b|"
+    r"\bcheck [^.]{0,40}\bevery (?:few |\d+ ?)?(?:s|sec|seconds?|min|minutes?|hours?)\b|"
     r"\b(?:until|as soon as|once|when) [^.]{0,60}\b(?:ready|done|finish\w*|complete\w*|available|up|healthy|appears?|"
-    r"green|running|live|ends?|arrives?)\b|\bwatch (?:the|for|it)\b",
+    r"running|live|arrives?)\b",
     re.IGNORECASE,
 )
 _WAIT_NAME = re.compile(r"(?:^|_)(?:wait|sleep|delay|pause)(?:_|$)", re.IGNORECASE)
@@ -111,6 +91,7 @@ class Look:
     changes: bool
     reads: bool
     note: bool
+    brief: bool  # as answers to "is it there yet" are
     moved: bool = False
     stirred: bool = False  # the disk is another one though no call of its turn writes: somebody else did
 
@@ -154,8 +135,19 @@ def seen(trail: Trail) -> Seen:
         whole.append(tuple(row))
     by_turn = tuple(whole[start:])
     looks = tuple(look for row in by_turn for look in row)
-    asked = bool(_ASKS_TO_WAIT.search(f"{trail.instruction[:8000]} {trail.exit_condition[:2000]}"))
-    return Seen(trail, tuple(whole), trail.turns[start:], looks, by_turn, asked)
+    return Seen(
+        trail,
+        tuple(whole),
+        trail.turns[start:],
+        looks,
+        by_turn,
+        asks_to_wait(f"{trail.instruction[:4000]} {trail.exit_condition[:1000]}"),
+    )
+
+
+@lru_cache(maxsize=256)
+def asks_to_wait(words: str) -> bool:
+    return bool(_ASKS_TO_WAIT.search(words))
 
 
 def _stirred(before: Turn, turn: Turn) -> bool:
@@ -165,7 +157,9 @@ def _stirred(before: Turn, turn: Turn) -> bool:
 
 
 def _look(call: SeenCall, turn: int, last: dict[str, str], stirred: bool) -> Look:
-    same, loose, command = _of_arguments(call.name, call.arguments)
+    same, loose, command, read = _of_arguments(call.name, call.arguments)
+    if not read and call.call_hash:  # clipped: what lies beyond counts too
+        same = f"{call.name}\n{call.call_hash}"
     answer, loose_answer, pending, transient, bare = _of_result(call.result_class, call.result, call.result_hash)
     corrected = call.verdict is Verdict.CORRECT
     failed = corrected or call.result_class in (R.ERROR, R.TIMEOUT)
@@ -190,23 +184,24 @@ def _look(call: SeenCall, turn: int, last: dict[str, str], stirred: bool) -> Loo
         changes=ran and not reads and not waits,
         reads=reads,
         note=call.name in NOTE_TOOLS,
+        brief=len(call.result) <= _BRIEF,
         moved=same in last and last[same] != answer,
         stirred=stirred,
     )
 
 
 @lru_cache(maxsize=4096)
-def _of_arguments(name: str, arguments: str) -> tuple[str, str, str]:
-    """(same, loose, the command line if it is one)."""
+def _of_arguments(name: str, arguments: str) -> tuple[str, str, str, bool]:
+    """(same, loose, the command line if it is one, whether the arguments could be read)."""
     try:
         values = json.loads(arguments)
     except ValueError:
         values = None
     if not isinstance(values, dict):
-        return f"{name}\n{arguments}", f"{name}\n{cosmetics_off(arguments)}", ""
+        return f"{name}\n{arguments}", f"{name}\n{cosmetics_off(arguments)}", "", False
     tidy = {key: _tidy(value) if key in _TIDIED else value for key, value in values.items()}
     same = json.dumps(tidy, sort_keys=True, ensure_ascii=False)
-    return f"{name}\n{same}", f"{name}\n{cosmetics_off(same)}", command_of(values)
+    return f"{name}\n{same}", f"{name}\n{cosmetics_off(same)}", command_of(values), True
 
 
 def _tidy(value: Any) -> Any:
@@ -214,24 +209,6 @@ def _tidy(value: Any) -> Any:
         return value
     value = _SPACE.sub(" ", value.strip()).replace("'", '"').rstrip("; ")
     return value[2:] if value.startswith("./") else value
-
-
-def cosmetics_off(text: str) -> str:
-    """A text without what is only cosmetic in a call that fails: case, numbers, quotes, times, temporary names."""
-    text = _IDS.sub("~", _TIMES.sub("~", text[:_READ_CHARS])).lower()
-    text = _NUMBER.sub("#", text)
-    return re.sub(r"[\s\"'`\\]+", " ", text).strip()
-
-
-def steady(text: str) -> str:
-    """A result without what differs between equal runs."""
-    text = _IDS.sub("~", _TIMES.sub("~", text))
-    return _DURATIONS.sub(lambda match: _duration(text, match), text)
-
-
-def _duration(text: str, match: re.Match[str]) -> str:
-    around = text[max(0, match.start() - 16) : match.end() + 12]
-    return match.group() if _LEFT.search(around) else "~"
 
 
 @lru_cache(maxsize=4096)
@@ -242,14 +219,19 @@ def _of_result(result_class: ResultClass, result: str, result_hash: str) -> tupl
     """
     clipped = result if len(result) <= _READ_CHARS else result[: _READ_CHARS // 2] + result[-_READ_CHARS // 2 :]
     body = _NAMED.sub("", clipped).strip()
-    plain = steady(clipped)
-    if result_class in (R.ERROR, R.TIMEOUT):
-        plain = _FRACTION.sub("~", plain)  # seconds without a unit, as build logs have them
+    failed = result_class in (R.ERROR, R.TIMEOUT)
+    plain = steady(clipped, fractions=failed)
     answer = f"{result_class} {result_hash if plain == clipped and result_hash else plain}"
     short = len(body) <= _SHORT
-    pending = bool(_PENDING_STATE.search(body) or (short and _PENDING_SHORT.search(body)))
+    pending = bool(_PENDING_STATE.search(body[:_LOOKED_AT]) or (short and _PENDING_SHORT.search(body)))
     transient = (short or result_class is not R.OK) and bool(_TRANSIENT.search(clipped[:600] + clipped[-600:]))
-    return answer, f"{result_class} {cosmetics_off(clipped)}", pending, transient, bool(_EXIT_ONLY.match(body))
+    return (
+        answer,
+        f"{result_class} {cosmetics_off(clipped)}",
+        pending,
+        transient,
+        len(body) <= _SHORT and bool(_EXIT_ONLY.match(body)),
+    )
 
 
 def code_of(look: Look) -> str:
@@ -257,7 +239,7 @@ def code_of(look: Look) -> str:
     if look.failed or look.hollow or "error" in look.call.result[:300].lower():
         if look.call.verdict is Verdict.CORRECT:
             return "corrected"
-        if found := _CODE.search(look.call.result[:_READ_CHARS]):
+        if found := _CODE.search(look.call.result[:1000]):
             name, status, exit_code, errno = found.groups()
             return name or status or errno or f"exit {exit_code}"
     return look.call.result_class.value
@@ -286,33 +268,7 @@ def _value(value: Any) -> str:
 
 def said(look: Look, limit: int = 160) -> str:
     """The first words of a result."""
-    body = _SPACE.sub(" ", _NAMED.sub("", look.call.result[:4000])).strip()
+    body = _SPACE.sub(" ", _NAMED.sub("", look.call.result[: 4 * limit])).strip()
     if not body:
         return look.call.result_class.value if look.call.result_class is not R.OK else "nothing"
     return body if len(body) <= limit else body[: limit - 1] + "…"
-
-
-_FILLERS = words(
-    "a an and are as at be can could do does for how i if in is it me my now of on or our please shall should so that "
-    "the then this to us we what will with would you your may might must again"
-)
-_SHORT_WORDS = 12
-
-
-def alike(one: str, other: str) -> bool:
-    """Whether two texts say nearly the same, numbers and case aside: 0.8 of their three-word pieces are shared.
-
-    Of a short text, 0.8 of the words that carry meaning.
-    """
-    mine, theirs = _pieces(one), _pieces(other)
-    if not mine or not theirs:
-        return mine == theirs
-    return len(mine & theirs) >= 0.8 * len(mine | theirs)
-
-
-@lru_cache(maxsize=512)
-def _pieces(text: str) -> frozenset[tuple[str, ...]]:
-    found = re.findall(r"[^\W\d_]+", text[:_READ_CHARS].lower())
-    if len(found) < _SHORT_WORDS:
-        return frozenset((word,) for word in found if word not in _FILLERS) or frozenset((word,) for word in found)
-    return frozenset(zip(found, found[1:], found[2:], strict=False))

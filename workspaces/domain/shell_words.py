@@ -72,7 +72,7 @@ def command_of(arguments: Mapping[str, Any]) -> str:
     """The command line in a call's arguments, or an empty text."""
     for key in _KEYS:
         if isinstance(value := arguments.get(key), str):
-            return value[:4000]
+            return value[:2000]
     return ""
 
 

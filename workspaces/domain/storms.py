@@ -14,9 +14,7 @@ from workspaces.domain.thresholds import Thresholds
 
 WINDOW_S = 60.0
 # kinds of providers.base.ProviderError that may pass
-RETRY_KINDS = frozenset(
-    {"rate_limit", "overloaded", "server", "timeout", "connection"}
-)  # providers.base.ProviderError.kind
+RETRY_KINDS = frozenset({"rate_limit", "overloaded", "server", "timeout", "connection"})
 CHILD_KINDS = frozenset({"child", "fork"})
 
 
