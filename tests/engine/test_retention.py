@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -12,12 +13,15 @@ from django.core.management import call_command
 from django.db import connection, transaction
 from django.db.models.functions import Now
 
+from tests.actions.test_incidents import FINDING
 from tests.harness import eventually, scripted_task, somebody_waits_for_a_lock, work
 from workspaces import dispatch
 from workspaces.actions import retention as decisions
 from workspaces.actions import sleep as moves
 from workspaces.actions.checkpoints import store_snapshot
 from workspaces.actions.errors import Refused
+from workspaces.actions.incidents import report, resolve_incident
+from workspaces.actions.pen import writing
 from workspaces.actions.rollbacks import fork, roll_back
 from workspaces.actions.tasks import pause_task, resume_task
 from workspaces.domain.states import EscalationKind, PauseMode, TaskStatus
@@ -135,6 +139,18 @@ def test_the_checkpoint_that_an_open_question_stands_at_stays() -> None:
     decisions.retain(task.pk)
     assert offered(task) == [1, 5, 9, 10]
     Escalation.objects.filter(pk=question.pk).update(status="withdrawn")
+    decisions.retain(task.pk)
+    assert offered(task) == [1, 9, 10]
+
+
+def test_the_checkpoint_before_an_incident_stays_until_it_is_resolved() -> None:
+    task = paused(keep_every=0)
+    finding = replace(FINDING, first_seq=checkpoint(task, 5).seq + 1, last_seq=task.last_seq)
+    with writing(task.pk) as pen:
+        incident = report(pen, finding).incident
+    decisions.retain(task.pk)
+    assert offered(task) == [1, 5, 9, 10]
+    resolve_incident(incident.pk, actor=task.created_by, reason="seen")
     decisions.retain(task.pk)
     assert offered(task) == [1, 9, 10]
 

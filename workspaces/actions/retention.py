@@ -13,14 +13,16 @@ from django.db.models import Exists, F, OuterRef, Q
 from django.db.models.functions import Now
 
 from workspaces import dispatch
+from workspaces.domain.incidents import IncidentState
 from workspaces.domain.retention import kept
 from workspaces.domain.states import FINAL, CallStatus, EscalationStatus, StepPhase
-from workspaces.models import Checkpoint, Escalation, ProfileVersion, Snapshot, Task, ToolCall, Workspace
+from workspaces.models import Checkpoint, Escalation, Incident, ProfileVersion, Snapshot, Task, ToolCall, Workspace
 
 from .clock import database_now
 from .errors import Refused
 
 BATCH = 200
+INCIDENTS = 20  # the newest open ones of a task, each of which keeps a checkpoint
 UNATTACHED_FOR = timedelta(hours=1)  # a snapshot is taken before the row that refers to it is written
 LOOK_AGAIN = timedelta(days=1)
 
@@ -112,7 +114,7 @@ def _drop(candidates: set[int]) -> int:
 
 
 def _staying(task_id: int) -> set[int]:
-    """Snapshots of the checkpoints that stay: by the profile's numbers, and those that an open question stands at."""
+    """Snapshots of the checkpoints that stay: by the profile's numbers, at open questions, before open incidents."""
     count, positions = _positions(task_id)
     last, every = ProfileVersion.objects.filter(tasks=task_id).values_list("keep_last", "keep_every").get()
     stay = kept([position for position, _ in positions], count=count, last=last, every=every)
@@ -121,6 +123,16 @@ def _staying(task_id: int) -> set[int]:
     for opened_at in questions.values_list("opened_at", flat=True):
         asked_at = Checkpoint.objects.filter(task=task_id, created_at__lte=opened_at).order_by("-seq")
         found |= set(asked_at.values_list("snapshot", flat=True)[:1])
+    return found | _before_incidents(task_id)
+
+
+def _before_incidents(task_id: int) -> set[int]:
+    """The checkpoint before each incident that is not over: where an operator would go back to. Bounded."""
+    incidents = Incident.objects.filter(task=task_id).exclude(state=IncidentState.RESOLVED.value).order_by("-pk")
+    found: set[int] = set()
+    for first_seq in incidents.values_list("first_seq", flat=True)[:INCIDENTS]:
+        before = Checkpoint.objects.filter(task=task_id, seq__lt=first_seq).order_by("-seq")
+        found |= set(before.values_list("snapshot", flat=True)[:1])
     return found
 
 
