@@ -307,3 +307,18 @@ def test_after_a_rollback_two_equal_effects_of_one_step_are_each_given_their_own
     replayed = ToolCall.objects.filter(branch__number=2, name="charge").order_by("position")
     assert [call.result.split()[-1] for call in replayed] == ["1", "2"]
     assert len(charged(bank)) == 2
+
+
+def test_what_a_person_says_in_a_fork_lets_another_of_the_lineage_make_the_effect(bank: Path) -> None:
+    """The auditor counts the answer wherever it was given: the one who was asked need not be the first to run."""
+    origin = lost(bank)
+    asked = work(fork_of(origin))
+    answer(asked, Decision.NOT_DONE)
+    first = Checkpoint.objects.filter(task=origin, step_number=1).order_by("seq").first()
+    assert first is not None
+    roll_back(first.pk, reason="once more", actor=origin.created_by)
+    work(origin)
+    resume_task(origin.pk, actor=origin.created_by)
+    assert work(origin).status == TaskStatus.SUCCEEDED
+    assert work(asked).status == TaskStatus.SUCCEEDED
+    assert len(charged(bank)) == 1

@@ -43,7 +43,7 @@ RULES = [
           FROM workspaces_toolcall c
           LEFT JOIN (SELECT tool_call_id, count(*) AS answers FROM workspaces_escalation
                       WHERE decision = 'not_done' AND status = 'answered' GROUP BY 1) n ON n.tool_call_id = c.id
-         WHERE c.effect_key <> '' AND c.attempt > 0
+         WHERE c.effect_key <> ''
            AND c.effect_key IN (SELECT o.effect_key FROM workspaces_toolcall o WHERE :task(o.task_id))
          GROUP BY c.effect_key HAVING sum(c.attempt) > 1 + sum(coalesce(n.answers, 0))
         """,
