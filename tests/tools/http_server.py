@@ -59,7 +59,7 @@ class RawServer:
             answer = self.answers.get(path, http(404, b"no such page"))
             if callable(answer):
                 try:
-                    answer(connection, raw)
+                    answer(connection, head + b"\r\n\r\n" + body)
                 except OSError:
                     self.gone.set()
             else:

@@ -67,6 +67,11 @@ def of_command(ended: Ended, *, output_required: bool = False) -> Named:
     return R.OK, ""
 
 
+def is_hollow(text: str) -> bool:
+    """Whether an answer says as little as none."""
+    return text.strip().encode() in _HOLLOW
+
+
 def of_search(ended: Ended) -> Named:
     """grep's end: 1 means that no line matched, which is an answer, not a failure."""
     if ended.exit_code == 1 and not ended.timed_out and not ended.stderr.strip():

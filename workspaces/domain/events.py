@@ -62,6 +62,7 @@ class EventKind(StrEnum):
     MESSAGE_ADDED = "message.added"  # role, text
     NOTE_WRITTEN = "note.written"  # section, text, by ("agent" or "operator"), restored? (seq of the older version)
     CHECKPOINT_SAVED = "checkpoint.saved"  # snapshot, added_bytes, files, duration_s, pending
+    TOOLS_LOOKED = "tools.looked"  # server, offered, waiting, unusable, gone; or problem
     NETWORK_CONNECTION = "network.connection"  # host, port, allowed, address, why, at; of many alike: times
     WORKSPACE_MOVED = "workspace.moved"  # from_node, node, why, snapshot, checkpoint_seq, lost
     WORKSPACE_WOKE = "workspace.woke"  # duration_s

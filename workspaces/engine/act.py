@@ -21,10 +21,12 @@ from workspaces.engine.gate import ask_when_silent
 from workspaces.engine.notebook import Notebook
 from workspaces.engine.patience import patiently
 from workspaces.engine.run import Ended, Run
+from workspaces.engine.tool_servers import Watcher
 from workspaces.models import Escalation, Snapshot, Step, ToolCall
 from workspaces.queries.profiles import policy_of
 from workspaces.sandboxes.base import DiskFull, ExecInterrupted, SandboxGone
 from workspaces.tools.base import OutcomeUnknown, ToolContext, ToolResult
+from workspaces.tools.mcp import McpTool
 
 logger = logging.getLogger(__name__)
 
@@ -116,7 +118,7 @@ class Actor:
         steps.wait_for_answers(self.run.task.pk, self.run.fence, self.step, snapshot=snapshot, fresh=fresh, asked=asked)
 
     def _run_one(self, call: ToolCall) -> None:
-        if self.run.tools[call.name].spec.needs_sandbox:
+        if self.run.tool(call.name).spec.needs_sandbox:
             self.disk.awake()  # before the intent: a sandbox that does not start leaves no call in doubt
         before: Snapshot | None = None
         if Effect(call.effect).touches_disk:
@@ -182,7 +184,9 @@ class Actor:
 
     def _finish(self, call: ToolCall) -> None:
         """Run a call whose intent is written (or wait for the command that it already started)."""
-        tool = self.run.tools[call.name]
+        tool = self.run.tool(call.name)
+        if isinstance(tool, McpTool):
+            tool.watch = Watcher(self.run, self.step)
         output = OutputStream(self.run.task.pk, call.pk)
         notebook = Notebook(self.run, self.step)
         sandbox = self.disk.awake() if tool.spec.needs_sandbox else self.disk.sandbox
@@ -244,6 +248,8 @@ class Actor:
             self.disk.changed()
             self._finish(call)
             return
+        if self.disk.sandbox.state() in ("running", "frozen"):
+            self.disk.sandbox.kill(call_key(call))  # a program that was spoken to, and heeds no end
         self._outcome_unknown(call)
 
     def _outcome_unknown(self, call: ToolCall) -> None:

@@ -53,7 +53,7 @@ def read(run: Run, step: Step, text: str, calls: Sequence[RawToolCall], finish_r
 
 
 def _judged(run: Run, proposed: tuple[ProposedCall, ...]) -> list[Judged]:
-    known = {name: tool.spec for name, tool in run.tools.items()}
+    known = {name: tool.spec for name, tool in (*run.withheld.items(), *run.tools.items())}
     policy = policy_of(run.version)
     seen: Counter[str] = Counter()
     result = []

@@ -12,9 +12,11 @@ from workspaces.domain.states import PauseMode, TaskStatus
 from workspaces.engine.keeper import Orders
 from workspaces.models import Branch, ProfileVersion, Task
 from workspaces.queries.history import is_under_way
-from workspaces.queries.profiles import tools_of
+from workspaces.queries.profiles import own_tools_of
+from workspaces.queries.tool_servers import mcp_tools
 from workspaces.sandboxes.base import SandboxError
 from workspaces.tools.base import Tool
+from workspaces.tools.mcp import WithheldTool
 
 if TYPE_CHECKING:
     from workspaces.engine.disk import Disk
@@ -48,7 +50,22 @@ class Run:
 
     @cached_property
     def tools(self) -> dict[str, Tool]:
-        return tools_of(self.version)
+        """Those that the model is shown."""
+        return own_tools_of(self.version) | self._of_servers[0]
+
+    @cached_property
+    def withheld(self) -> dict[str, WithheldTool]:
+        """Tools of MCP servers that may not be called, which say why."""
+        return self._of_servers[1]
+
+    @cached_property
+    def _of_servers(self) -> tuple[dict[str, Tool], dict[str, WithheldTool]]:
+        return mcp_tools(self.version)
+
+    def tool(self, name: str) -> Tool:
+        """The tool of a call that was let through; it may be withheld since."""
+        found = self.tools.get(name) or self.withheld.get(name)
+        return found if found is not None else WithheldTool(name, "it is not there any more")
 
     def obey_at_boundary(self, disk: Disk) -> None:
         """With the task as it was just read: also a pause at the boundary is obeyed, if this is one.

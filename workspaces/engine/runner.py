@@ -29,6 +29,7 @@ from workspaces.engine.keeper import Keeper, Orders
 from workspaces.engine.patience import when_back
 from workspaces.engine.run import Ended, HandedOver, Run
 from workspaces.engine.think import think
+from workspaces.engine.tool_servers import look_at_servers
 from workspaces.models import Step, Task
 from workspaces.queries.database import is_away
 from workspaces.queries.history import NO_SANDBOX, waits_since_checkpoint
@@ -182,6 +183,7 @@ def _advance(claim: leases.Claim, orders: Orders) -> None:
     disk.end_leftovers()
     disk.put_back()
     bring_in(run, disk)
+    look_at_servers(run, disk)
     disk.first_checkpoint()
     _step(run, disk)
 

@@ -11,6 +11,7 @@ from .scratchpad import ScratchpadEdit
 from .signin import SignInCounter
 from .tasks import Branch, Checkpoint, Latch, Step, Task
 from .terminal import OperatorCommand
+from .tool_servers import ToolDefinition, ToolServer
 from .trace import Event, LedgerEntry, Message, ModelCall, ToolCall, UsageRecord
 from .users import User
 from .windows import LearnedWindow
@@ -46,6 +47,8 @@ __all__ = [
     "Summary",
     "Task",
     "ToolCall",
+    "ToolDefinition",
+    "ToolServer",
     "UsageRecord",
     "User",
     "Workspace",

@@ -10,12 +10,18 @@ from django.conf import settings
 from workspaces.domain.http_rules import HttpRules, read_http_rules
 from workspaces.domain.policy import Policy, read_policy
 from workspaces.models import ProfileVersion
+from workspaces.queries.tool_servers import mcp_tools
 from workspaces.tools.base import Tool
 from workspaces.tools.registry import build_tools
 
 
 def tools_of(version: ProfileVersion) -> dict[str, Tool]:
-    """Name → tool, built-in and declared, as the version names them."""
+    """Name → tool: those that the version names itself, and those of its MCP servers that may be called now."""
+    return own_tools_of(version) | mcp_tools(version)[0]
+
+
+def own_tools_of(version: ProfileVersion) -> dict[str, Tool]:
+    """Those that are the same at all times."""
     return _tools_of(version.pk)
 
 

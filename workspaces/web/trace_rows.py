@@ -68,6 +68,7 @@ _LOOKS: dict[str, tuple[str, str, str, str]] = {
     K.MESSAGE_ADDED.value: ("message", "message", "blue", "trace/_text.html"),
     K.NOTE_WRITTEN.value: ("note", "file", "grey", "trace/_note.html"),
     K.CHECKPOINT_SAVED.value: ("checkpoint", "flag", "grey", "trace/_checkpoint.html"),
+    K.TOOLS_LOOKED.value: ("MCP server looked at", "globe", "grey", PLAIN),
     K.NETWORK_CONNECTION.value: ("connection out", "globe", "grey", PLAIN),
     K.WORKSPACE_MOVED.value: ("workspace moved to another node", "bolt", "amber", PLAIN),
     K.WORKSPACE_WOKE.value: ("workspace woke", "sun", "grey", PLAIN),

@@ -76,10 +76,16 @@ class Guard:
 
 
 class Wire:
-    """What became of a client's requests. `sent`: whether a byte of one may have reached a server."""
+    """What became of a client's requests, also where another library swallows the exception.
+
+    `sent`: whether a byte of one may have reached a server. `refused`: why one was not made, or given up.
+    `status`: of the newest answer.
+    """
 
     def __init__(self) -> None:
         self.sent = False
+        self.refused = ""
+        self.status = 0
 
 
 _STREAM = 1  # socket.SOCK_STREAM
@@ -123,10 +129,13 @@ class _Backend(httpcore2.AsyncNetworkBackend):
         local_address: str | None = None,
         socket_options: Iterable[Any] | None = None,
     ) -> httpcore2.AsyncNetworkStream:
-        self.guard.check_name(host, port)
         try:
+            self.guard.check_name(host, port)
             with anyio.fail_after(timeout):
                 addresses = await self.guard.addresses(host, port)
+        except NotAllowed as error:
+            self.wire.refused = str(error)
+            raise
         except (OSError, UnicodeError):  # TimeoutError is one
             raise httpcore2.ConnectError(f"the name {host} does not resolve") from None
         for address in addresses[:-1]:
@@ -152,14 +161,16 @@ class _Backend(httpcore2.AsyncNetworkBackend):
 class _Limited(httpx2.AsyncByteStream):
     """A response's bytes, up to the limit."""
 
-    def __init__(self, inner: httpx2.AsyncByteStream, limit: int) -> None:
+    def __init__(self, inner: httpx2.AsyncByteStream, limit: int, wire: Wire) -> None:
         self.inner = inner
         self.left = limit
+        self.wire = wire
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         async for chunk in self.inner:
             self.left -= len(chunk)
             if self.left < 0:
+                self.wire.refused = "the answer is larger than the limit"
                 raise TooLarge
             yield chunk
 
@@ -173,13 +184,15 @@ class _Transport(httpx2.AsyncHTTPTransport):
         self._pool = httpcore2.AsyncConnectionPool(
             ssl_context=tls_context(), network_backend=_Backend(guard, wire), http2=False, max_connections=8
         )
+        self.wire = wire
         self.limit_bytes = limit_bytes
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         response = await super().handle_async_request(request)
+        self.wire.status = response.status_code
         if self.limit_bytes is not None:
             assert isinstance(response.stream, httpx2.AsyncByteStream)
-            response.stream = _Limited(response.stream, self.limit_bytes)
+            response.stream = _Limited(response.stream, self.limit_bytes, self.wire)
         return response
 
 

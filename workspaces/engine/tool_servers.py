@@ -1,0 +1,173 @@
+"""MCP servers in a run: looked at once a task, compared at each call, and what nobody has accepted yet is told.
+
+A look never stops a task: what a server offers and nobody knows is withheld, the trace and an incident say so.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from hashlib import sha256
+
+from cryptography.fernet import InvalidToken
+from django.conf import settings
+
+from workspaces.actions.incidents import report
+from workspaces.actions.pen import Pen, writing
+from workspaces.actions.tool_servers import record_listing, record_problem
+from workspaces.domain.events import EventKind
+from workspaces.domain.incidents import Evidence, Finding, IncidentKind, Severity
+from workspaces.domain.mcp import McpServer, Offered
+from workspaces.domain.text import clip
+from workspaces.engine.disk import Disk
+from workspaces.engine.run import Run
+from workspaces.models import Step, ToolDefinition, ToolServer
+from workspaces.queries.tool_servers import servers_of
+from workspaces.tools.http import parts_of_secrets
+from workspaces.tools.mcp import look
+from workspaces.tools.mcp_session import SessionFailed
+from workspaces.wire.driving import CallInterrupted
+
+logger = logging.getLogger(__name__)
+
+LOOK_S = 30.0  # a server that needs longer to list its tools is looked at again by the next task
+NAMED = 20
+S = ToolDefinition.State
+
+
+def look_at_servers(run: Run, disk: Disk) -> None:
+    """Before the first step, each server that was not looked at since the task was made.
+
+    What a server in the sandbox writes when it starts is in the checkpoint that follows.
+    """
+    if not run.version.mcp_servers:
+        return
+    try:
+        servers = servers_of(run.version)
+    except InvalidToken:
+        logger.warning("task %s: the secrets of its MCP servers cannot be opened", run.task.pk)
+        return
+    profile = run.version.profile_id
+    fresh = ToolServer.objects.filter(profile_id=profile, looked_at__gte=run.task.created_at)
+    known = set(fresh.values_list("name", "place"))
+    for server in servers:
+        if (server.name, server.place) not in known:
+            _look(run, disk, server)
+
+
+def _look(run: Run, disk: Disk, server: McpServer) -> None:
+    stdio = server.transport == "stdio"
+    sandbox = disk.awake() if stdio else None
+    if stdio:
+        disk.changed()
+    try:
+        offered = look(
+            server,
+            private=settings.HTTP_PRIVATE,
+            sandbox=sandbox,
+            key=f"look-{run.task.pk}",
+            interrupt=run.orders.interrupt,
+            timeout_s=min(server.timeout_s, LOOK_S),
+        )
+    except CallInterrupted:
+        run.obey(disk)
+        return
+    except SessionFailed as error:
+        problem = str(error)
+        for secret in parts_of_secrets(server.secrets):
+            problem = problem.replace(secret, "[removed]")
+        record_problem(run.version.profile_id, server, problem)
+        with writing(run.task.pk, fence=run.fence) as pen:
+            pen.event(EventKind.TOOLS_LOOKED, server=server.name, problem=clip(problem, 2_000))
+        return
+    seen = record_listing(run.version.profile_id, server, offered)
+    waiting = list(
+        ToolDefinition.objects.filter(server=seen.server, offered=True, state=S.QUARANTINED).order_by("name")
+    )
+    with writing(run.task.pk, fence=run.fence) as pen:
+        seq = _event(pen, server, offered, waiting, None)
+        _report(pen, run, server, waiting, seq, None)
+
+
+class Watcher:
+    """Is told what a server offers when a tool of it is about to be called."""
+
+    def __init__(self, run: Run, step: Step | None) -> None:
+        self.run = run
+        self.step = step
+
+    def __call__(self, server: McpServer, offered: Sequence[Offered]) -> None:
+        run = self.run
+        seen = record_listing(run.version.profile_id, server, offered, looked=False)
+        if not seen.fresh and not seen.gone:
+            return
+        waiting = [row for row in seen.fresh if row.state == S.QUARANTINED]
+        step = self.step.number if self.step else None
+        with writing(run.task.pk, fence=run.fence) as pen:
+            seq = _event(pen, server, offered, waiting, step, gone=seen.gone)
+            _report(pen, run, server, waiting, seq, step)
+
+
+def _event(
+    pen: Pen,
+    server: McpServer,
+    offered: Sequence[Offered],
+    waiting: Sequence[ToolDefinition],
+    step: int | None,
+    gone: Sequence[str] = (),
+) -> int:
+    return pen.event(
+        EventKind.TOOLS_LOOKED,
+        step=step,
+        server=server.name,
+        offered=len(offered),
+        waiting=[row.name for row in waiting][:NAMED],
+        unusable=[{"tool": one.tool, "problem": clip(one.problem, 200)} for one in offered if one.problem][:NAMED],
+        gone=list(gone)[:NAMED],
+    )
+
+
+def _report(
+    pen: Pen, run: Run, server: McpServer, waiting: Sequence[ToolDefinition], seq: int, step: int | None
+) -> None:
+    """A changed definition each, all new ones of a server together."""
+    accepted = set(
+        ToolDefinition.objects.filter(server__in={row.server_id for row in waiting}, state=S.ACCEPTED).values_list(
+            "tool", flat=True
+        )
+    )
+    where = f"/profiles/{run.version.profile_id}/tools/"
+    for row in waiting:
+        if row.tool in accepted:
+            words = (
+                f"The server {server.name} offers another definition of {row.name} than the one that was accepted. The "
+                f"tool is not called until an operator has accepted the new one: {where}"
+            )
+            _open(pen, server, "changed_definition", Severity.ERROR, words, seq, step, f"{row.tool}/{row.fingerprint}")
+    new = [row for row in waiting if row.tool not in accepted]
+    if new:
+        names = ", ".join(row.name for row in new[:NAMED]) + (" …" if len(new) > NAMED else "")
+        words = (
+            f"The server {server.name} offers {len(new)} definition{'s' if len(new) > 1 else ''} that nobody has "
+            f"accepted: {names}. They cannot be called until an operator does: {where}"
+        )
+        _open(pen, server, "new_definition", Severity.WARNING, words, seq, step, "new")
+
+
+def _open(
+    pen: Pen, server: McpServer, pattern: str, severity: Severity, words: str, seq: int, step: int | None, what: str
+) -> None:
+    report(
+        pen,
+        Finding(
+            kind=IncidentKind.TOOL_CHANGED,
+            severity=severity,
+            pattern=pattern,
+            first_seq=seq,
+            last_seq=seq,
+            evidence=(Evidence(seq, step, f"what {server.name} offered"),),
+            words=words,
+            cause=f"tool_changed/{pattern}/{server.name}",
+            fingerprint=sha256(f"tool_changed/{server.name}/{server.place}/{what}".encode()).hexdigest(),
+        ),
+    )

@@ -1,0 +1,60 @@
+"""Which tools of MCP servers a profile version has now: those whose offered definition a person has accepted."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from cryptography.fernet import InvalidToken
+from django.conf import settings
+
+from workspaces.domain.mcp import McpServer, read_mcp_servers
+from workspaces.models import ProfileVersion, ToolDefinition
+from workspaces.tools.base import Tool
+from workspaces.tools.mcp import McpTool, WithheldTool
+
+S = ToolDefinition.State
+WHY = {
+    S.QUARANTINED: "its definition is new, and no operator has accepted it yet",
+    S.REFUSED: "an operator has refused its definition",
+}
+CHANGED = "its definition has changed since an operator accepted it, and nobody has accepted the new one yet"
+GONE = "its server does not offer it any more"
+
+
+def servers_of(version: ProfileVersion) -> list[McpServer]:
+    """With their secrets. Raises InvalidToken."""
+    return _servers_of(version.pk) if version.mcp_servers else []
+
+
+@lru_cache(maxsize=256)
+def _servers_of(version_id: int) -> list[McpServer]:
+    version = ProfileVersion.objects.select_related("tool_secrets").get(pk=version_id)  # immutable, so once is enough
+    return read_mcp_servers(version.opened_tools()[1])
+
+
+def mcp_tools(version: ProfileVersion) -> tuple[dict[str, Tool], dict[str, WithheldTool]]:
+    """Name → tool: those that may be called now, and those that may not, which say why."""
+    if not version.mcp_servers:
+        return {}, {}
+    try:
+        servers = {(server.name, server.place): server for server in servers_of(version)}
+    except InvalidToken:  # a server that needs a token is not asked without one
+        return {}, {}
+    rows = ToolDefinition.objects.filter(server__profile_id=version.profile_id).select_related("server")
+    rows = rows.exclude(state=S.REPLACED)
+    tools: dict[str, Tool] = {}
+    withheld: dict[str, WithheldTool] = {}
+    found = list(rows.order_by("server__name", "name", "offered", "pk"))
+    accepted = {(row.server_id, row.tool) for row in found if row.state == S.ACCEPTED}
+    for row in found:
+        server = servers.get((row.server.name, row.server.place))
+        if server is None or not server.lets_through(row.tool):
+            continue
+        if row.state == S.ACCEPTED and row.offered:
+            tools[row.name] = McpTool(server, row.name, row.definition, private=settings.HTTP_PRIVATE)
+        elif row.offered:
+            known = row.state == S.QUARANTINED and (row.server_id, row.tool) in accepted
+            withheld[row.name] = WithheldTool(row.name, CHANGED if known else WHY[S(row.state)])
+        else:
+            withheld.setdefault(row.name, WithheldTool(row.name, GONE))
+    return tools, {name: tool for name, tool in withheld.items() if name not in tools}
