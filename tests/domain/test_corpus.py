@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from tests.bench.baselines import BASELINES
-from tests.bench.detectors import measure, play
+from tests.bench.detectors import measure, play, prefixes
 from tests.corpus.traces import corpus, trail_of
+from workspaces.domain.detectors import find
 from workspaces.domain.incidents import IncidentKind
 from workspaces.domain.thresholds import NAMES, Thresholds
 
@@ -30,6 +31,16 @@ def test_the_corpus_is_large_labelled_and_partly_held_out() -> None:
         assert all(trace.onset <= by for by in trace.expect.values()), trace
         assert trace.trail.turns or trace.happenings, trace
     assert len({str(trace) for trace in traces}) == len(traces)
+
+
+def test_a_trouble_keeps_its_fingerprint_from_step_to_step() -> None:
+    """Else one trouble would be several incidents, each at the first rung of the ladder."""
+    several = []
+    for trace in corpus():
+        findings = [finding for _, trail in prefixes(trace) for finding in find(trail)]
+        if len({finding.fingerprint for finding in findings}) > 1:
+            several.append(str(trace))
+    assert several == []
 
 
 def test_without_its_rules_nothing_is_found() -> None:

@@ -399,5 +399,6 @@ def test_thresholds_that_cannot_be_used_are_named() -> None:
 def test_steps_are_named_in_few_words() -> None:
     assert steps([4]) == "step 4"
     assert steps([4, 7, 9]) == "steps 4, 7 and 9"
-    assert steps(list(range(1, 20))) == "steps 1, 2, 3 … 18 and 19"
+    assert steps(list(range(1, 20))) == "steps 1 to 19"
+    assert steps(list(range(1, 40, 2))) == "steps 1, 3, 5 … 37 and 39"
     assert [severity_of(n, 3) for n in (3, 6, 12)] == [Severity.WARNING, Severity.ERROR, Severity.CRITICAL]

@@ -8,14 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from workspaces.domain import contradiction, loops, monologue, paralysis, progress
+from workspaces.domain import circling, contradiction, loops, monologue, paralysis, progress
 from workspaces.domain.incidents import Finding, IncidentKind
 from workspaces.domain.seen import Seen, seen
 from workspaces.domain.thresholds import Thresholds
 from workspaces.domain.trail import Trail
 
 Rule = Callable[[Seen, Thresholds], list[Finding]]
-RULES: tuple[Rule, ...] = (*monologue.RULES, *loops.RULES, *contradiction.RULES, *paralysis.RULES, *progress.RULES)
+RULES: tuple[Rule, ...] = (
+    *monologue.RULES,
+    *loops.RULES,
+    *circling.RULES,
+    *contradiction.RULES,
+    *paralysis.RULES,
+    *progress.RULES,
+)
 
 # which of two findings about the same turns is kept: the one that says more exactly what is wrong comes first
 _ORDER = (

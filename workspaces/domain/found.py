@@ -65,10 +65,12 @@ def about_of(look: Look) -> str:
 
 
 def steps(numbers: Sequence[int]) -> str:
-    """ "steps 4, 7 and 9"; of many, the first and the last."""
+    """ "steps 4, 7 and 9", "steps 4 to 20"; of many with gaps, the first and the last."""
     unique = list(dict.fromkeys(numbers))
     if len(unique) == 1:
         return f"step {unique[0]}"
+    if len(unique) > 3 and unique[-1] - unique[0] == len(unique) - 1:
+        return f"steps {unique[0]} to {unique[-1]}"
     if len(unique) > _STEPS_NAMED:
         first, last = unique[:3], unique[-2:]
         return f"steps {', '.join(map(str, first))} … {last[0]} and {last[1]}"

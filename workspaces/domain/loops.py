@@ -8,7 +8,6 @@ is not a loop: an unchanged answer with waiting in between is counted by progres
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -155,8 +154,8 @@ def _same_call_finding(streak: Streak, threshold: int) -> Finding:
     where = steps([look.call.step for look in looks])
     cosmetic = len({look.same for look in looks}) > 1
     if newest.failed:
-        with_what = "with only cosmetic changes, " if cosmetic else ""
-        words = f"{shown(newest.call)} ended {with_what}with the same error at {where}: {said(newest)}"
+        between = ", with only cosmetic changes in between" if cosmetic else ""
+        words = f"{shown(newest.call)} ended with the same error at {where}{between}: {said(newest)}"
     else:
         words = f"{shown(newest.call)} returned the same result at {where}: {said(newest)}"
     return finding(
@@ -218,14 +217,22 @@ def cycles(view: Seen, limits: Thresholds) -> list[Finding]:
         return []
     sights = [tuple(look.sight for look in row) for row in rows]
     for period in range(2, _MAX_PERIOD + 1):
-        rounds = _rounds(sights, period)
+        rounds = rounds_of(sights, period)
         if rounds < limits.cycle or len(set(sights[-period:])) == 1:
             continue
+        if _is_one_question(rows[-period:]):
+            return []
         turns = rows[len(rows) - rounds * period :]
         if rounds < _rounds_needed(view, turns[-period:], limits):
             return []
         return [_cycle_finding(turns, period, rounds, limits.cycle)]
     return []
+
+
+def _is_one_question(round_: Sequence[tuple[Look, ...]]) -> bool:
+    """One call that changes nothing and whose answers come in turn: a contradiction, not a cycle."""
+    looks = [look for row in round_ for look in row]
+    return len({look.same for look in looks}) == 1 and not any(look.changes for look in looks)
 
 
 def _acting(view: Seen) -> list[tuple[Look, ...]]:
@@ -236,7 +243,7 @@ def _last_acting(view: Seen) -> int:
     return len(view.turns) - 1
 
 
-def _rounds(sights: Sequence[object], period: int) -> int:
+def rounds_of(sights: Sequence[object], period: int) -> int:
     matching = 0
     for index in range(len(sights) - 1, period - 1, -1):
         if sights[index] != sights[index - period]:
@@ -268,6 +275,7 @@ def _cycle_finding(turns: Sequence[tuple[Look, ...]], period: int, rounds: int, 
     evidence = [of_look(look) for row in turns for look in row]
     first, last = turns[0][0].call.step, turns[-1][-1].call.step
     members = sorted(look.loose if look.failed else look.same for look in round_)
+    paths = [path for look in round_ if look.changes and not look.failed and (path := path_of(look))]
     return finding(
         K.LOOP,
         f"cycle_of_{period}",
@@ -275,7 +283,7 @@ def _cycle_finding(turns: Sequence[tuple[Look, ...]], period: int, rounds: int, 
         f"The same {period} steps came {rounds} times, with the same results, from step {first} to {last}: {names}. "
         f"The last one ended with: {said(round_[-1])}",
         about="+".join(sorted({look.call.name for look in round_})),
-        subject="cycle\n" + "\n".join(dict.fromkeys(members)),
+        subject=f"file\n{paths[0]}" if len(set(paths)) == 1 else "cycle\n" + "\n".join(dict.fromkeys(members)),
         count=rounds,
         threshold=threshold,
     )
@@ -291,7 +299,7 @@ def back_and_forth(view: Seen, limits: Thresholds) -> list[Finding]:
     changes = [look for look in view.looks if look.changes and not look.failed and path_of(look) == path]
     sights = [look.same for look in changes]
     for period in (2, 3):
-        rounds = _rounds(sights, period)
+        rounds = rounds_of(sights, period)
         if rounds < limits.back_and_forth or len(set(sights[-period:])) < period:
             continue
         run = changes[len(changes) - rounds * period :]
@@ -326,46 +334,6 @@ def path_of(look: Look) -> str:
     return ""
 
 
-def circling(view: Seen, limits: Thresholds) -> list[Finding]:
-    """No regular cycle, but nearly every call was made before with the same result, and nothing was changed anew."""
-    size = limits.circling
-    acts = [look for look in view.looks if not look.note and not look.only_waits]
-    if not size or len(acts) <= size or acts[-1].turn != len(view.turns) - 1:
-        return []
-    known: Counter[tuple[str, str]] = Counter()
-    again = []
-    for look in acts:
-        again.append(known[look.sight] > 0)
-        known[look.sight] += 1
-    recent = list(zip(acts, again, strict=True))[-size:]
-    if not again[-1] or sum(is_again for _, is_again in recent) < 0.8 * size:
-        return []
-    if any(look.changes and not look.failed and not is_again for look, is_again in recent):
-        return []
-    since = recent[0][0].turn
-    if any(look.waits or look.not_yet for look in view.looks if look.turn >= since):
-        return []
-    if any(is_poll(view, streak) for streak in streaks(view)):
-        return []
-    looks = [look for look, is_again in recent if is_again]
-    most, _ = Counter(look.same for look in looks).most_common(1)[0]
-    example = next(look for look in reversed(looks) if look.same == most)
-    total = sum(again)
-    return [
-        finding(
-            K.LOOP,
-            "circling",
-            [of_look(look) for look in looks],
-            f"{len(looks)} of the last {size} calls were made before, with the same results, at "
-            f"{steps([look.call.step for look in looks])}; most often {shown(example.call)}: {said(example)}",
-            about="+".join(sorted({look.call.name for look in looks})),
-            subject="circling",
-            count=total,
-            threshold=size,
-        )
-    ]
-
-
 def corrected(view: Seen, limits: Thresholds) -> list[Finding]:
     """Calls of one tool that the gate had to correct, step after step."""
     threshold = limits.corrected
@@ -397,4 +365,4 @@ def corrected(view: Seen, limits: Thresholds) -> list[Finding]:
     ]
 
 
-RULES = (back_and_forth, cycles, same_call, same_error_other_calls, circling, corrected)
+RULES = (back_and_forth, cycles, same_call, same_error_other_calls, corrected)

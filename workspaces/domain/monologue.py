@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections import Counter
 
@@ -16,7 +17,7 @@ K = IncidentKind
 
 
 def same_text(view: Seen, limits: Thresholds) -> list[Finding]:
-    """Replies without a call that say nearly the same."""
+    """Replies without a call that say nearly the same, unless paralysis has spoken of those before them already."""
     if not limits.same_text:
         return []
     run: list[Turn] = []
@@ -24,7 +25,9 @@ def same_text(view: Seen, limits: Thresholds) -> list[Finding]:
         if turn.calls or not turn.text.strip() or (run and not alike(turn.text, run[0].text)):
             break
         run.append(turn)
-    if len(run) < limits.same_text:
+    silent = list(itertools.takewhile(lambda turn: not turn.calls, reversed(view.turns)))
+    told = bool(limits.no_action) and len(silent) > max(len(run), limits.no_action)
+    if len(run) < limits.same_text or told:
         return []
     run.reverse()
     quote = first_words(run[-1].text)

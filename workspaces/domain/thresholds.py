@@ -23,7 +23,7 @@ class Thresholds:
     reread: int = 6  # the same call and result with other calls in between: a second look is honest
     cycle: int = 3  # whole rounds of a cycle of 2 to 6 turns (two tools: OpenHands' 6 calls)
     back_and_forth: int = 2  # rounds of changes of a file that undo one another: the second round is the proof
-    circling: int = 16  # calls of which nearly all were seen before, in no regular order
+    circling: int = 12  # calls of which nearly all were seen before, in no regular order
     same_text: int = 3  # replies without a call that say the same (OpenHands' number)
     same_question: int = 3  # the same question to an operator, nothing done in between
 
