@@ -9,6 +9,7 @@ from cryptography.fernet import InvalidToken
 from django.db import IntegrityError, transaction
 from django.db.models import Max
 
+from workspaces.domain.policy import PolicyError, read_policy
 from workspaces.domain.text import clean_text
 from workspaces.domain.tool_secrets import KEPT, MissingSecret, take_out
 from workspaces.models import AgentProfile, AuditEntry, ProfileVersion, ProviderKey, User, Workspace
@@ -121,6 +122,10 @@ def _add_version(
     unknown = set(settings) - VERSION_FIELDS
     if unknown:
         raise TypeError(f"not fields of a profile version: {sorted(unknown)}")
+    try:
+        read_policy(settings.get("policy", []))
+    except PolicyError as error:
+        raise Refused(f"The policy cannot be taken. {error}") from None
     sealed = _seal(json.dumps(headers), actor, hint=False) if headers else None
     if headers:
         options = {**settings["provider_options"], "headers": dict.fromkeys(headers, KEPT)}

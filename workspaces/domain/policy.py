@@ -74,6 +74,10 @@ class Scope:
         return f"rule {self.number} ({self.name})" if self.name else f"rule {self.number}"
 
     @property
+    def listed_effects(self) -> list[str]:
+        return [effect.value for effect in Effect if effect in self.effects]
+
+    @property
     def is_explicit(self) -> bool:
         """It names tools, or the irreversible effect: only then may it let an irreversible call run."""
         return Effect.IRREVERSIBLE in self.effects or bool(self.tool.strip("*?"))
@@ -121,6 +125,11 @@ class ResultRule:
 class Policy:
     calls: tuple[CallRule, ...] = ()
     results: tuple[ResultRule, ...] = ()
+
+    @property
+    def rules(self) -> list[CallRule | ResultRule]:
+        """All of them as they were written."""
+        return sorted((*self.calls, *self.results), key=lambda rule: rule.scope.number)
 
     def rule(self, number: int | None) -> CallRule | None:
         return next((rule for rule in self.calls if rule.scope.number == number), None)

@@ -250,6 +250,12 @@ def tail(text: str, characters: int) -> str:
 
 
 @register.filter
+def compact(value: Any) -> str:
+    """A JSON value on one line."""
+    return json.dumps(value, ensure_ascii=False)
+
+
+@register.filter
 def diff_lines(diff: str) -> list[DiffLine]:
     """A unified diff, line by line, each with how it looks."""
     return lines_of(diff)

@@ -22,7 +22,11 @@ NAME = re.compile(r"[a-zA-Z][a-zA-Z0-9_-]{0,63}")  # what every vendor takes
 DEFAULT_TIMEOUT_S = 60.0
 MAX_DESCRIPTION_CHARS = 4_000
 MAX_COMMAND_CHARS = 20_000
-FIELDS = ("name", "description", "parameters", "effect", "command", "timeout_s", "output_required")
+MAX_COMPENSATION_CHARS = 500
+FIELDS = (
+    *("name", "description", "parameters", "effect", "command", "timeout_s", "output_required"),
+    "compensation",
+)
 NO_ARGUMENTS = {"type": "object", "properties": {}, "additionalProperties": False}
 
 
@@ -45,7 +49,7 @@ class DeclaredTool:
     def from_dict(cls, declared: Mapping[str, Any], taken: Iterable[str] = ()) -> DeclaredTool:
         """FIELDS, of which name, description, effect and command must be there. Raises DeclarationError.
 
-        `taken`: names that are already some tool's.
+        `taken`: names that are already some tool's. `compensation` (another tool's name, or words) is only told.
         """
         if not isinstance(declared, Mapping):
             raise DeclarationError("$", f"a declared tool is an object, not {show(declared)}")
@@ -62,6 +66,8 @@ class DeclaredTool:
         required = declared.get("output_required", False)
         if not isinstance(required, bool):
             raise DeclarationError("output_required", f"must be true or false, not {show(required)}", name)
+        if "compensation" in declared:
+            _text(declared, "compensation", MAX_COMPENSATION_CHARS, name)
         command = _text(declared, "command", MAX_COMMAND_CHARS, name)
         return cls(spec, command, output_required=required)
 

@@ -10,6 +10,7 @@ import yaml
 from django import forms
 from django.db.models import QuerySet
 
+from workspaces.domain.policy import CALL_FIELDS, RESULT_FIELDS, Policy, PolicyError, read_policy
 from workspaces.domain.retention import EVERY, LAST
 from workspaces.domain.text import clean_json, clean_text, too_deep
 from workspaces.engine.probe import probe, scenarios
@@ -58,6 +59,8 @@ class _Loader(yaml.SafeLoader):
 class StructuredField(forms.CharField):
     """JSON or YAML, read into `kind` (list or dict); empty text is an empty one."""
 
+    of = "tools"
+
     def __init__(self, kind: type, **kwargs: Any) -> None:
         super().__init__(required=False, strip=False, max_length=MAX_SOURCE_CHARS, **kwargs)
         self.kind = kind
@@ -78,9 +81,31 @@ class StructuredField(forms.CharField):
         except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
             raise forms.ValidationError(f"This cannot be read: {error}") from None
         if not isinstance(found, self.kind):
-            wanted = "a list of tools: [ … ]" if self.kind is list else "one object: { … }"
+            wanted = f"a list of {self.of}: [ … ]" if self.kind is list else "one object: { … }"
             raise forms.ValidationError(f"This has to be {wanted}.")
         return clean_json(found)
+
+
+class PolicyField(StructuredField):
+    """The rules of a policy, each of them right."""
+
+    of = "rules"
+    refused = forms.ValidationError
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(list, **kwargs)
+
+    def clean(self, value: Any) -> list[Any]:
+        written: list[Any] = super().clean(value)
+        try:
+            read_policy(written)
+        except PolicyError as error:
+            raise forms.ValidationError(list(error.problems)) from None
+        return written
+
+    def read(self, text: str) -> Policy:
+        """Raises `refused`."""
+        return read_policy(self.clean(text))
 
 
 class VersionForm(forms.Form):
@@ -95,6 +120,7 @@ class VersionForm(forms.Form):
     tools = forms.MultipleChoiceField(required=False)
     declared_tools = StructuredField(list)
     http = StructuredField(dict)
+    policy = PolicyField()
     scenario = forms.ChoiceField(required=False)
     scenario_text = forms.CharField(required=False, strip=False, max_length=MAX_SOURCE_CHARS)
     options = StructuredField(dict)
@@ -167,6 +193,7 @@ class VersionForm(forms.Form):
         return fields | {
             "declared_tools": data["declared_tools"],
             "http": data["http"],
+            "policy": data["policy"],
             "provider_options": self.provider_options(data),
         }
 
@@ -200,10 +227,20 @@ def initial_of(version: ProfileVersion) -> dict[str, Any]:
         "options": json.dumps(options, indent=2) if options else "",
         "declared_tools": json.dumps(version.declared_tools, indent=2) if version.declared_tools else "",
         "http": json.dumps(version.http, indent=2) if version.http else "",
+        "policy": _policy_text(version.policy),
         "keep_key": version.key_id is not None,
         "input_usd_per_mtok": _plain(version.input_usd_per_mtok),
         "output_usd_per_mtok": _plain(version.output_usd_per_mtok),
     }
+
+
+def _policy_text(rules: list[dict[str, Any]]) -> str:
+    """As YAML, with the fields in the order in which the help names them."""
+    if not rules:
+        return ""
+    order = list(dict.fromkeys((*CALL_FIELDS, *RESULT_FIELDS)))
+    written = [{name: rule[name] for name in order if name in rule} for rule in rules]
+    return yaml.safe_dump(written, sort_keys=False, allow_unicode=True, width=110)
 
 
 def _plain(amount: Any) -> str:

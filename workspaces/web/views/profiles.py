@@ -15,6 +15,8 @@ from workspaces.domain.roles import Role
 from workspaces.engine.probe import ProbeResult, probe
 from workspaces.models import AgentProfile, ProfileVersion, User
 from workspaces.queries.access import may_operate, visible_workspaces
+from workspaces.queries.policy_trial import NEWEST
+from workspaces.queries.profiles import policy_of
 from workspaces.queries.tool_catalog import builtin_tools
 from workspaces.web.access import require_role, signed_in, user_of
 from workspaces.web.errors import steering
@@ -71,6 +73,7 @@ def show(request: HttpRequest, profile_id: int) -> HttpResponse:
         "versions": versions,
         "version": chosen,
         "options": {key: value for key, value in chosen.provider_options.items() if key != "scenario_text"},
+        "policy": policy_of(chosen),
         "may_change": may_change(user, profile),
     }
     return render(request, "profiles/show.html", context)
@@ -179,6 +182,8 @@ def _form_page(
         "next_number": newest.number + 1 if newest else 1,
         "tools": [{"spec": spec, "chosen": spec.name in chosen} for spec in builtin_tools()],
         "providers": ProfileVersion.Provider.choices,
+        "trial_workspaces": visible_workspaces(request.user).order_by("name"),
+        "trial_newest": NEWEST,
     }
     return render(request, "profiles/form.html", context, status=status)
 
