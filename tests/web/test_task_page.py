@@ -163,9 +163,12 @@ def test_each_panel_shows_something_also_when_empty(desk: Desk, signed_in: Any, 
 def test_the_context_panel_adds_up(desk: Desk, signed_in: Any) -> None:
     task = finished_task(desk)
     seen = page(signed_in(desk.viewer).get(f"/tasks/{task.pk}/panels/context/", **HX))
-    bars = seen.all(".window-bar rect[class^=window-part]")
-    assert len(bars) == 4
-    assert all(0 <= float(str(bar["width"])) <= 100 for bar in bars)
+    bars = seen.all(".window-bar rect")
+    assert sum(float(str(bar["width"])) for bar in bars) == pytest.approx(100, abs=0.1)
+    for address in {str(link["href"]) for link in seen.all(".window-bar a")}:
+        assert signed_in(desk.viewer).get(address).status_code == 200
+    newest = [cell.get_text(strip=True) for cell in seen.all(".usage-table tbody tr:first-child td")]
+    assert newest[3].endswith("%"), "what was expected beside what was counted"
     assert len(seen.all(".usage-table tbody tr")) == 6
     figure = signed_in(desk.viewer).get(f"/tasks/{task.pk}/usage.json").json()
     assert len(figure["data"][0]["x"]) == 6

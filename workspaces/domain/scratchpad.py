@@ -70,10 +70,16 @@ def added(before: str, entry: str) -> str:
     return f"{before}\n{entry}"
 
 
+def in_order(pad: Mapping[str, str]) -> list[tuple[str, str]]:
+    """What is noted, the most decisive section first."""
+    order = [name for name in _ORDER if name in pad] + sorted(name for name in pad if name not in _ORDER)
+    return [(name, pad[name]) for name in order]
+
+
 def head(pad: Mapping[str, str], limit: int = HEAD_CHARS) -> str:
     """What of the scratchpad is sent with every request: at most `limit` characters, empty when nothing is noted."""
-    texts = {name: text.strip() for name, text in pad.items() if text.strip()}
-    order = [name for name in _ORDER if name in texts] + sorted(name for name in texts if name not in _ORDER)
+    texts = {name: text.strip() for name, text in in_order(pad) if text.strip()}
+    order = list(texts)
     room = limit - _ROOM_FOR_WORDS
     waiting = [_share(name, texts[name]) for name in order]
     shown: list[str] = []

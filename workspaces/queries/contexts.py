@@ -114,6 +114,7 @@ class Item:
     message_id: int | None = None
     replaced_from_tokens: int | None = None  # it was longer: this many tokens
     path: str = ""  # where the whole lies in the workspace
+    name: str = ""  # of what is no message: "prompt", "scratchpad", a tool's
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,22 +265,27 @@ def segments_of(step: Step) -> list[Segment]:
     return segments_in(request_of(step).built)
 
 
+def items_in(built: Built) -> list[Item]:
+    """Every part of a request with its text, in the order in which it is sent."""
+    system = Item(
+        None, 0, "system", built.system, SegmentKind.SYSTEM, built.manifest.tokens(SegmentKind.SYSTEM), name="prompt"
+    )
+    items = [system]
+    if built.notes:
+        tokens = estimate_tokens(built.notes)
+        items.append(Item(None, 0, "system", built.notes, SegmentKind.PINNED, tokens, name="scratchpad"))
+    items += [
+        Item(None, at, "tool", _tool_text(tool), SegmentKind.TOOLS, _tool_tokens(tool), name=tool.name)
+        for at, tool in enumerate(built.request.tools)
+    ]
+    return [*items, *(_item(entry, built.history) for entry in built.entries)]
+
+
 def segments_in(built: Built) -> list[Segment]:
     manifest = built.manifest
-    items: dict[SegmentKind, list[Item]] = {
-        SegmentKind.SYSTEM: [
-            Item(None, 0, "system", built.system, SegmentKind.SYSTEM, manifest.tokens(SegmentKind.SYSTEM))
-        ],
-        SegmentKind.TOOLS: [
-            Item(None, at, "tool", _tool_text(tool), SegmentKind.TOOLS, _tool_tokens(tool))
-            for at, tool in enumerate(built.request.tools)
-        ],
-    }
-    if built.notes:
-        pad = Item(None, 0, "system", built.notes, SegmentKind.PINNED, estimate_tokens(built.notes))
-        items[SegmentKind.PINNED] = [pad]
-    for entry in built.entries:
-        items.setdefault(entry.kind, []).append(_item(entry, built.history))
+    items: dict[SegmentKind, list[Item]] = {SegmentKind.SYSTEM: [], SegmentKind.TOOLS: []}
+    for item in items_in(built):
+        items.setdefault(item.kind, []).append(item)
     segments = [Segment(kind, manifest.tokens(kind), tuple(found)) for kind, found in items.items()]
     taken = manifest.expected_tokens + manifest.reserved_output_tokens
     order = list(SegmentKind)

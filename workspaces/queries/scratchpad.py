@@ -70,7 +70,7 @@ def versions_of(branch: Branch, section: str, *, limit: int = VERSIONS_LISTED) -
     listed: list[Version] = []
     for place, pk in enumerate(wanted[:limit]):
         before = found[wanted[place + 1]].text if place + 1 < len(wanted) else ""
-        diff = unified_diff(before, found[pk].text, section)
+        diff = unified_diff(_ended(before), _ended(found[pk].text), section)
         lines = diff.split("\n")[2:]
         listed.append(
             Version(
@@ -82,6 +82,11 @@ def versions_of(branch: Branch, section: str, *, limit: int = VERSIONS_LISTED) -
             )
         )
     return listed, len(keys)
+
+
+def _ended(text: str) -> str:
+    """Notes are lines, and none of them is less of a line for standing last."""
+    return f"{text}\n" if text and not text.endswith("\n") else text
 
 
 def authors_of(branch: Branch) -> dict[str, ScratchpadEdit]:

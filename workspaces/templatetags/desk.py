@@ -213,6 +213,12 @@ def percent(share: float | None) -> str:
     return "–" if share is None else f"{100 * share:.0f} %"
 
 
+@register.filter
+def signed(number: float) -> str:
+    """+3.5, -12: with a sign, also a plus."""
+    return f"{number:+,}"
+
+
 @register.filter("bytes")
 def size(count: int | None) -> SafeString | str:
     """Binary units, the exact count on hover."""

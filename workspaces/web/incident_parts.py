@@ -8,16 +8,18 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
+from django.urls import reverse
+
 from workspaces.domain.attempts import compared, summary
 from workspaces.domain.incident_words import CLUSTERS, KINDS, MODES, RUNGS, SEVERITIES, STATES, Words
 from workspaces.domain.incidents import IncidentKind, IncidentState, Rung, Severity, clusters_of, mode_of
-from workspaces.models import Incident, User
+from workspaces.models import Incident, Step, User
 from workspaces.queries import incident_page as reads
 from workspaces.queries.access import may_operate
 from workspaces.queries.history import line_of
 from workspaces.queries.task_page import Controls
 from workspaces.queries.trace import current_line
-from workspaces.queries.usage import context_of
+from workspaces.queries.windows import context_of
 
 from .task_parts import head_context
 from .trace_rows import diff_lines, rows_of
@@ -87,4 +89,12 @@ def page_context(incident: Incident, user: User) -> dict[str, Any]:
         "others": reads.others_with_cause(user, incident),
         "deciding": deciding,
         "use": context_of(deciding) if deciding else None,
+        "context_address": _context_address(deciding),
     }
+
+
+def _context_address(step: Step | None) -> str:
+    """The page with the exact request of a step that asked a model."""
+    if step is None or "as_of_seq" not in step.manifest:
+        return ""
+    return f"{reverse('task-context', args=[step.task_id, step.number])}?branch={step.branch.number}"

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+from workspaces.domain.scratchpad import head, in_order
 from workspaces.domain.states import TaskStatus
 from workspaces.models import Task
 from workspaces.queries.checkpoints import LISTED, checkpoints_of
 from workspaces.queries.incidents import of_task
+from workspaces.queries.scratchpad import authors_of
 from workspaces.queries.task_page import head_of
 from workspaces.queries.trace import TraceFilter, current_line, trace_page
-from workspaces.queries.usage import context_use, usage_by_step
+from workspaces.queries.usage import usage_by_step
+from workspaces.queries.windows import context_use, learned_from
 
 from .trace_rows import rows_of
 
@@ -51,7 +54,23 @@ def panel_context(task: Task, panel: str, can_operate: bool) -> dict[str, Any]:
     found: dict[str, Any] = {"task": task, "panel": panel, "panels": PANELS, "can_operate": can_operate}
     if panel == "context":
         usage = usage_by_step(task, limit=STEPS_LISTED)
-        found |= {"use": context_use(task), "usage": usage[::-1]}
+        use = context_use(task)
+        found |= {"use": use, "usage": usage[::-1]}
+        if use is not None and use.learned_tokens is not None:
+            found["learned"] = learned_from(task)
+    elif panel == "scratchpad" and task.branch is not None:
+        authors = authors_of(task.branch)
+        found["sections"] = [
+            {
+                "name": name,
+                "text": text,
+                "edit": authors.get(name),
+            }
+            for name, text in in_order(task.scratchpad)
+        ]
+        found["removed"] = sorted(name for name in authors if name not in task.scratchpad)
+        found["head_chars"] = len(head(task.scratchpad))
+        found["pad_chars"] = sum(len(text) for text in task.scratchpad.values())
     elif panel == "incidents":
         found["incidents"] = of_task(task)
     elif panel == "checkpoints":

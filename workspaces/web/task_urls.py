@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.urls import path
 
-from .views import audit, checkpoints, files, tasks, traces
+from .views import audit, checkpoints, contexts, files, scratchpad, tasks, traces
 
 urlpatterns = [
     path("", tasks.show, name="task"),
@@ -15,10 +15,15 @@ urlpatterns = [
     path("resume/", tasks.resume, name="task-resume"),
     path("cancel/", tasks.cancel, name="task-cancel"),
     path("message/", tasks.message, name="task-message"),
-    path("note/", tasks.note, name="task-note"),
+    path("note/", scratchpad.note, name="task-note"),
+    path("notes/", scratchpad.versions, name="task-note-versions"),
+    path("notes/restore/", scratchpad.restore, name="task-note-restore"),
     path("trace/", traces.index, name="task-trace"),
     path("calls/<int:call_id>/", traces.call, name="task-call"),
     path("replies/<int:reply_id>/", traces.reply, name="task-reply"),
+    path("steps/<int:number>/context/", contexts.show, name="task-context"),
+    path("steps/<int:number>/context/parts/<int:place>/", contexts.part, name="task-context-part"),
+    path("context-diff/", contexts.compare, name="task-context-diff"),
     path("rollback/", checkpoints.choose, name="task-rollback-choose"),
     path("checkpoints/<int:seq>/rollback/", checkpoints.rollback, name="task-rollback"),
     path("checkpoints/<int:seq>/fork/", checkpoints.fork, name="task-fork"),

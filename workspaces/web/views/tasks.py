@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
-from django.shortcuts import redirect, render
+from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
 from workspaces.actions import tasks as actions
 from workspaces.actions.errors import Refused
-from workspaces.actions.scratchpad import write_note
 from workspaces.actions.sleep import want_awake
 from workspaces.domain.roles import Role
 from workspaces.domain.states import PauseMode, TaskStatus
@@ -127,16 +126,3 @@ def message(request: HttpRequest, task_id: int) -> HttpResponse:
     task = _task_to_steer(request, task_id)
     actions.send_message(task.pk, text=request.POST.get("text", ""), actor=user_of(request))
     return _steered(request, task, "The agent reads your message at its next step.")
-
-
-@steering
-def note(request: HttpRequest, task_id: int) -> HttpResponse:
-    task = _task_to_steer(request, task_id)
-    section = request.POST.get("section", "").strip()[:80]
-    if not section:
-        raise Refused("Name the section: plan, attempts, exit condition …")
-    write_note(task.pk, section=section, text=request.POST.get("text", ""), actor=user_of(request))
-    if not is_htmx(request):
-        return redirect(f"/tasks/{task.pk}/?panel=scratchpad")
-    task.refresh_from_db(fields=["scratchpad"])
-    return render(request, "tasks/_scratchpad.html", panel_context(task, "scratchpad", True))

@@ -1,0 +1,146 @@
+"""The pages that show what a model was sent: exact, in order, comparable, and only to those who may see the task."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+from django.utils import timezone
+
+from tests.harness import scripted_profile, work
+from tests.web.pages import page
+from tests.web.people import Desk
+from tests.web.worked import finished_task
+from workspaces.actions.rollbacks import roll_back
+from workspaces.actions.tasks import create_task
+from workspaces.models import Checkpoint, Message, Step, Task
+from workspaces.queries.contexts import items_in, request_of
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+HX = {"HTTP_HX_REQUEST": "true"}
+
+
+def test_the_context_of_a_step_is_every_part_in_the_order_sent(desk: Desk, signed_in: Any) -> None:
+    task = finished_task(desk)
+    seen = page(signed_in(desk.viewer).get(f"/tasks/{task.pk}/steps/5/context/"))
+    assert "equals the one of what was sent" in seen.text("#context-proof")
+    step = Step.objects.get(task=task, number=5)
+    items = items_in(request_of(step).built)
+    assert [part["id"] for part in seen.all(".context-part")] == [f"part-{n}" for n in range(len(items))]
+    for item, shown in zip(items, seen.all(".context-part pre"), strict=False):
+        assert shown.get_text().removesuffix(" …").strip() == item.text[:700].strip()
+    assert seen.one('.context-kinds [aria-current="true"]').get_text(strip=True) == "all"
+    bars = seen.all(".window-bar rect")
+    assert sum(float(str(bar["width"])) for bar in bars) == pytest.approx(100, abs=0.1)
+
+
+def test_one_kind_of_parts_and_a_whole_long_text(desk: Desk, signed_in: Any) -> None:
+    task = finished_task(desk)
+    client = signed_in(desk.viewer)
+    seen = page(client.get(f"/tasks/{task.pk}/steps/6/context/?kind=tool_output"))
+    assert {words.get_text(strip=True) for words in seen.all(".context-part strong")} == {"tool"}
+    long = seen.one(".context-part a[hx-get]")
+    whole = page(client.get(str(long["hx-get"]), **HX)).text(".event-whole")
+    assert "exit code" in whole
+    assert len(whole) > 5_000
+    assert client.get(f"/tasks/{task.pk}/steps/6/context/parts/999/").status_code == 404
+
+
+def test_a_request_that_history_no_longer_makes_says_so(desk: Desk, signed_in: Any) -> None:
+    task = finished_task(desk)
+    step = Step.objects.get(task=task, number=3)
+    Step.objects.filter(pk=step.pk).update(manifest=step.manifest | {"request_hash": "0" * 64})
+    client = signed_in(desk.viewer)
+    assert "not exactly what was sent" in page(client.get(f"/tasks/{task.pk}/steps/3/context/")).text("#context-proof")
+    assert "not exactly" in page(client.get(f"/tasks/{task.pk}/context-diff/?from=2&to=3")).text("main")
+    Step.objects.filter(pk=step.pk).update(manifest={})
+    assert "cannot be shown" in page(client.get(f"/tasks/{task.pk}/steps/3/context/")).text("main")
+
+
+def test_two_steps_are_compared_part_by_part(desk: Desk, signed_in: Any) -> None:
+    task = finished_task(desk)
+    client = signed_in(desk.viewer)
+    seen = page(client.get(f"/tasks/{task.pk}/context-diff/?from=5&to=6"))
+    assert "first, second" in seen.text("section[aria-labelledby=added-title]"), "the note is new in the system prompt"
+    assert "Both requests equal what was sent" in seen.text("main")
+    back = page(client.get(f"/tasks/{task.pk}/context-diff/?from=6&to=5"))
+    assert len(back.all("section[aria-labelledby=removed-title] .context-part")) == len(
+        seen.all("section[aria-labelledby=added-title] .context-part")
+    )
+    assert "The model saw the same" in page(client.get(f"/tasks/{task.pk}/context-diff/?from=6&to=6")).text("main")
+    assert page(client.get(f"/tasks/{task.pk}/context-diff/")).one("#context-to option[selected]")["value"] == "6@1"
+
+
+def test_a_step_on_a_left_branch_is_shown_as_it_was(desk: Desk, signed_in: Any) -> None:
+    scenario = """
+        replies:
+          - calls: [{name: note, arguments: {section: plan, text: one}}]
+          - calls: [{name: note, arguments: {section: plan, text: two}}]
+          - calls: [{name: ask_operator, arguments: {question: "now?"}}]
+    """
+    version = scripted_profile(desk.owner, scenario)
+    task = work(create_task(workspace=desk.workspace, profile_version=version, instruction="x", actor=desk.owner))
+    roll_back(Checkpoint.objects.get(task=task, step_number=1).pk, reason="again", actor=desk.owner)
+    task.refresh_from_db()
+    client = signed_in(desk.owner)
+    client.post(f"/tasks/{task.pk}/note/", {"section": "plan", "text": "three"}, **HX)
+    client.post(f"/tasks/{task.pk}/resume/", {"reason": "go"}, **HX)
+    work(task)
+    old = page(client.get(f"/tasks/{task.pk}/steps/3/context/?branch=1"))
+    new = page(client.get(f"/tasks/{task.pk}/steps/3/context/"))
+    assert "two" in old.text("#part-1 pre")
+    assert "equals the one" in old.text("#context-proof")
+    assert "equals the one" in new.text("#context-proof")
+    assert new.text(".page-head .badge") == "branch 2"
+    seen = page(client.get(f"/tasks/{task.pk}/context-diff/?from=2@1&to=2@2"))
+    assert "three" in seen.text("section[aria-labelledby=changed-title]")
+
+
+def test_only_members_and_staff_see_a_context(desk: Desk, signed_in: Any) -> None:
+    task = finished_task(desk)
+    for address in ("steps/2/context/", "steps/2/context/parts/0/", "context-diff/", "context-diff/?from=1&to=2"):
+        for user in (desk.viewer, desk.operator, desk.owner, desk.staff):
+            assert signed_in(user).get(f"/tasks/{task.pk}/{address}").status_code == 200
+        assert signed_in(desk.outsider).get(f"/tasks/{task.pk}/{address}").status_code == 404
+    assert signed_in(desk.viewer).get(f"/tasks/{task.pk}/steps/77/context/").status_code == 404
+
+
+def test_a_step_before_any_request_has_nothing_to_compare(desk: Desk, signed_in: Any) -> None:
+    task = desk.task()
+    assert "No step has asked" in page(signed_in(desk.viewer).get(f"/tasks/{task.pk}/context-diff/")).text("main")
+
+
+def test_two_thousand_messages_are_shown_fast(desk: Desk, signed_in: Any) -> None:
+    task = with_many_messages(finished_task(desk), 2_000)
+    client = signed_in(desk.viewer)
+    address = f"/tasks/{task.pk}/steps/6/context/"
+    client.get(address)  # templates are compiled once a process
+    started = time.perf_counter()
+    seen = page(response := client.get(address))
+    took_s = time.perf_counter() - started
+    assert len(seen.all(".context-part")) == 60
+    assert len(response.content) < 300_000
+    assert "Newest parts" in seen.text("nav[aria-label=Pages]")
+    assert took_s < 3.0  # a third of a second here
+
+
+def with_many_messages(task: Task, count: int) -> Task:
+    """`count` more messages before step 6 was asked, without the work: for what only reads."""
+    step = Step.objects.get(task=task, number=6)
+    now = timezone.now()
+    Message.objects.bulk_create(
+        Message(
+            task=task,
+            branch=task.branch,
+            seq=step.manifest["as_of_seq"],
+            part=n,
+            role="user",
+            content=f"message {n} " + "word " * 300,
+            tokens=400,
+            created_at=now,
+        )
+        for n in range(10, 10 + count)
+    )
+    return task
