@@ -76,6 +76,12 @@ def test_another_answer_begins_the_count_anew() -> None:
     assert found(FAILS, FAILS, ["shell", "npm test", "!exit code 1\nFAIL product"], FAILS) != ["same_error"]
 
 
+def test_another_answer_of_another_call_says_that_the_world_has_moved() -> None:
+    log = [["read_file", "log", text] for text in ("one", "two", "three")]
+    assert found(FAILS, log[0], FAILS, ["read_file", "map", "m"], FAILS) == ["same_error"]
+    assert found(FAILS, log[0], FAILS, log[1], FAILS) == []
+
+
 def test_a_disk_that_somebody_else_changed_begins_the_count_anew() -> None:
     made = trail(READS, READS, READS, READS)
     turns = [made.turns[0], made.turns[1], *[_on_disk(turn, "other") for turn in made.turns[2:]]]
@@ -127,6 +133,14 @@ def test_what_was_clipped_is_compared_by_its_hash() -> None:
     made = trail(READS, READS, READS, READS)
     turns = [replace(turn, calls=(replace(turn.calls[0], result_hash=f"{turn.step:064x}"),)) for turn in made.turns]
     assert find(type(made)(tuple(turns))) == []
+
+
+def test_a_sub_command_of_an_editor_is_no_command_line() -> None:
+    view = ["str_replace_editor", {"command": "date", "path": "a"}, "one", "ok", "external"]
+    change = ["str_replace_editor", {"command": "date", "path": "b"}, "two", "ok", "external"]
+    assert found(FAILS, change, FAILS, view, FAILS) == []  # an unknown tool outside the sandbox: it may change things
+    assert found(FAILS, ["shell", "date", "two"], FAILS, ["shell", "date", "two"], FAILS) == []
+    assert found(FAILS, ["shell", "date", "two"], FAILS, ["shell", "ls", "a"], FAILS) == ["same_error"]
 
 
 def test_equal_calls_in_one_reply_are_one() -> None:

@@ -201,7 +201,7 @@ def _of_arguments(name: str, arguments: str) -> tuple[str, str, str, bool]:
         return f"{name}\n{arguments}", f"{name}\n{cosmetics_off(arguments)}", "", False
     tidy = {key: _tidy(value) if key in _TIDIED else value for key, value in values.items()}
     same = json.dumps(tidy, sort_keys=True, ensure_ascii=False)
-    return f"{name}\n{same}", f"{name}\n{cosmetics_off(same)}", command_of(values), True
+    return f"{name}\n{same}", f"{name}\n{cosmetics_off(same)}", command_of(name, values), True
 
 
 def _tidy(value: Any) -> Any:

@@ -65,11 +65,14 @@ _SENDS = re.compile(
     r"\s(?:-X ?(?!GET)\w+|--request[= ](?!GET)\w+|-d\b|--data\S*|-F\b|--form|-T\b|-o\b|-O\b|--output|--post-data)"
 )
 _WRITES = re.compile(r"(?<![0-9&=<>-])>{1,2}(?![>&])\s*(?!/dev/null)\S|\btee\b|-delete\b|-exec\b|\bsed\b.*\s-i")
+_RUNS = re.compile(r"shell|bash|exec|run|cmd|command|terminal|console", re.IGNORECASE)
 _KEYS = ("command", "cmd", "script", "commandline", "bash")
 
 
-def command_of(arguments: Mapping[str, Any]) -> str:
-    """The command line in a call's arguments, or an empty text."""
+def command_of(name: str, arguments: Mapping[str, Any]) -> str:
+    """The command line in a call of a tool that runs one, or an empty text. An editor's "command" is none."""
+    if not _RUNS.search(name):
+        return ""
     for key in _KEYS:
         if isinstance(value := arguments.get(key), str):
             return value[:2000]
