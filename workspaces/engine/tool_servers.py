@@ -12,6 +12,7 @@ from hashlib import sha256
 from cryptography.fernet import InvalidToken
 from django.conf import settings
 
+from workspaces.actions.errors import Refused
 from workspaces.actions.incidents import report
 from workspaces.actions.pen import Pen, writing
 from workspaces.actions.tool_servers import record_listing, record_problem
@@ -21,15 +22,16 @@ from workspaces.domain.mcp import McpServer, Offered
 from workspaces.domain.text import clip
 from workspaces.engine.disk import Disk
 from workspaces.engine.run import Run
-from workspaces.models import Step, ToolDefinition, ToolServer
+from workspaces.models import ProfileVersion, Step, ToolDefinition, ToolServer
 from workspaces.queries.tool_servers import servers_of
 from workspaces.tools.http import parts_of_secrets
-from workspaces.tools.mcp import look
+from workspaces.tools.mcp import REMOVED, look
 from workspaces.tools.mcp_session import SessionFailed
 from workspaces.wire.driving import CallInterrupted
 
 logger = logging.getLogger(__name__)
 
+PAGE_LOOK_S = 15.0
 LOOK_S = 30.0  # a server that needs longer to list its tools is looked at again by the next task
 NAMED = 20
 S = ToolDefinition.State
@@ -73,9 +75,7 @@ def _look(run: Run, disk: Disk, server: McpServer) -> None:
         run.obey(disk)
         return
     except SessionFailed as error:
-        problem = str(error)
-        for secret in parts_of_secrets(server.secrets):
-            problem = problem.replace(secret, "[removed]")
+        problem = _without_secrets(str(error), server)
         record_problem(run.version.profile_id, server, problem)
         with writing(run.task.pk, fence=run.fence) as pen:
             pen.event(EventKind.TOOLS_LOOKED, server=server.name, problem=clip(problem, 2_000))
@@ -87,6 +87,32 @@ def _look(run: Run, disk: Disk, server: McpServer) -> None:
     with writing(run.task.pk, fence=run.fence) as pen:
         seq = _event(pen, server, offered, waiting, None)
         _report(pen, run, server, waiting, seq, None)
+
+
+def look_from_page(version: ProfileVersion, name: str) -> str:
+    """Ask a server over HTTP what it offers, for a person who waits; what came of it, in words. Raises Refused."""
+    try:
+        server = next((one for one in servers_of(version) if one.name == name), None)
+    except InvalidToken:
+        raise Refused("The stored values cannot be opened: the site's encryption key has changed.") from None
+    if server is None:
+        raise Refused("The newest version has no such server.")
+    if server.transport != "http":
+        raise Refused("A server that runs in a sandbox is looked at when a task with this profile begins.")
+    try:
+        offered = look(server, private=settings.HTTP_PRIVATE, timeout_s=min(server.timeout_s, PAGE_LOOK_S))
+    except SessionFailed as error:
+        problem = _without_secrets(str(error), server)
+        record_problem(version.profile_id, server, problem)
+        return f"{name} could not be looked at: {clip(problem, 300)}"
+    seen = record_listing(version.profile_id, server, offered)
+    return f"{name} offers {len(offered)} tools; {len(seen.fresh)} of them are new or changed since the last look."
+
+
+def _without_secrets(text: str, server: McpServer) -> str:
+    for secret in parts_of_secrets(server.secrets):
+        text = text.replace(secret, REMOVED)
+    return text
 
 
 class Watcher:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from workspaces.domain.http_rules import BadRules, read_http_rules
+from workspaces.domain.mcp import read_mcp_servers
 from workspaces.tools.base import ToolSpec
 from workspaces.tools.declared import DeclarationError
 from workspaces.tools.registry import BUILTIN_NAMES, build_tools
@@ -30,4 +31,17 @@ def http_problem(said: Mapping[str, Any]) -> str:
         read_http_rules(said)
     except BadRules as error:
         return str(error)
+    return ""
+
+
+def servers_problem(said: Sequence[Any], declared: Sequence[Mapping[str, Any]]) -> str:
+    """Why these cannot be a profile's MCP servers beside its declared tools, or an empty string."""
+    try:
+        servers = read_mcp_servers(said)
+    except BadRules as error:
+        return str(error)
+    for server in servers:
+        taken = next((one["name"] for one in declared if str(one.get("name", "")).startswith(f"{server.name}__")), None)
+        if taken:
+            return f"name: the declared tool {taken} is named like one of the server {server.name}"
     return ""

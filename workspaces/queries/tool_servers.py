@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import lru_cache
 
 from cryptography.fernet import InvalidToken
 from django.conf import settings
 
-from workspaces.domain.mcp import McpServer, read_mcp_servers
-from workspaces.models import ProfileVersion, ToolDefinition
+from workspaces.domain.diffs import unified_diff
+from workspaces.domain.effects import Effect
+from workspaces.domain.mcp import McpServer, read_mcp_servers, shown
+from workspaces.models import ProfileVersion, ToolDefinition, ToolServer
 from workspaces.tools.base import Tool
 from workspaces.tools.mcp import McpTool, WithheldTool
 
@@ -58,3 +61,67 @@ def mcp_tools(version: ProfileVersion) -> tuple[dict[str, Tool], dict[str, Withh
         else:
             withheld.setdefault(row.name, WithheldTool(row.name, GONE))
     return tools, {name: tool for name, tool in withheld.items() if name not in tools}
+
+
+@dataclass(frozen=True, slots=True)
+class ListedTool:
+    """A definition for people. `diff`: against the one that was accepted, if that is another."""
+
+    row: ToolDefinition
+    effect: Effect
+    hints: tuple[str, ...]
+    diff: str
+    waits: bool
+    changed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ListedServer:
+    """`row` is None when it was never looked at."""
+
+    server: McpServer
+    row: ToolServer | None
+    tools: tuple[ListedTool, ...]
+    waiting: int
+
+
+_HINTS = {
+    "readOnlyHint": "says that it only reads",
+    "destructiveHint": "says that it can destroy",
+    "idempotentHint": "says that a repeat does no more",
+    "openWorldHint": "says that it reaches outside",
+}
+
+
+def listed_servers(version: ProfileVersion) -> list[ListedServer]:
+    """What the servers of a version offered when they were last looked at, and what people have said of it."""
+    rows = {
+        (row.name, row.place): row
+        for row in ToolServer.objects.filter(profile_id=version.profile_id).prefetch_related("definitions__decided_by")
+    }
+    found = []
+    for server in read_mcp_servers(version.mcp_servers):
+        row = rows.get((server.name, server.place))
+        definitions = sorted(row.definitions.all(), key=lambda one: (one.name, one.pk)) if row else []
+        accepted = {one.tool: one for one in definitions if one.state == S.ACCEPTED}
+        now = {one.tool for one in definitions if one.offered}
+        tools = tuple(
+            _listed(server, one, accepted.get(one.tool))
+            for one in definitions
+            if server.lets_through(one.tool) and (one.offered or (one.state == S.ACCEPTED and one.tool not in now))
+        )
+        found.append(ListedServer(server, row, tools, sum(tool.waits for tool in tools)))
+    return found
+
+
+def _listed(server: McpServer, row: ToolDefinition, accepted: ToolDefinition | None) -> ListedTool:
+    hints = row.definition.get("annotations") or {}
+    before = shown(accepted.definition) if accepted is not None and accepted.pk != row.pk else ""
+    return ListedTool(
+        row=row,
+        effect=server.effect_of(row.definition),
+        hints=tuple(words for name, words in _HINTS.items() if hints.get(name) is True),
+        diff=unified_diff(before, shown(row.definition), row.tool) if before else "",
+        waits=row.offered and row.state == S.QUARANTINED,
+        changed=bool(before),
+    )

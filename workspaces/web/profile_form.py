@@ -15,7 +15,7 @@ from workspaces.domain.retention import EVERY, LAST
 from workspaces.domain.text import clean_json, clean_text, too_deep
 from workspaces.engine.probe import probe, scenarios
 from workspaces.models import ProfileVersion, User, Workspace
-from workspaces.queries.tool_catalog import builtin_tools, http_problem, tools_problem
+from workspaces.queries.tool_catalog import builtin_tools, http_problem, servers_problem, tools_problem
 
 from .task_form import operated_workspaces
 
@@ -121,6 +121,7 @@ class VersionForm(forms.Form):
     declared_tools = StructuredField(list)
     http = StructuredField(dict)
     policy = PolicyField()
+    mcp_servers = StructuredField(list)
     scenario = forms.ChoiceField(required=False)
     scenario_text = forms.CharField(required=False, strip=False, max_length=MAX_SOURCE_CHARS)
     options = StructuredField(dict)
@@ -168,6 +169,9 @@ class VersionForm(forms.Form):
         problem = http_problem(data["http"]) if data.get("http") else ""
         if problem:
             self.add_error("http", problem)
+        problem = servers_problem(data.get("mcp_servers") or [], data.get("declared_tools") or [])
+        if problem:
+            self.add_error("mcp_servers", problem)
         return data
 
     def _clean_scenario(self, data: dict[str, Any]) -> None:
@@ -194,6 +198,7 @@ class VersionForm(forms.Form):
             "declared_tools": data["declared_tools"],
             "http": data["http"],
             "policy": data["policy"],
+            "mcp_servers": data["mcp_servers"],
             "provider_options": self.provider_options(data),
         }
 
@@ -228,6 +233,7 @@ def initial_of(version: ProfileVersion) -> dict[str, Any]:
         "declared_tools": json.dumps(version.declared_tools, indent=2) if version.declared_tools else "",
         "http": json.dumps(version.http, indent=2) if version.http else "",
         "policy": _policy_text(version.policy),
+        "mcp_servers": json.dumps(version.mcp_servers, indent=2) if version.mcp_servers else "",
         "keep_key": version.key_id is not None,
         "input_usd_per_mtok": _plain(version.input_usd_per_mtok),
         "output_usd_per_mtok": _plain(version.output_usd_per_mtok),

@@ -20,6 +20,7 @@ from .views import (
     profiles,
     sleep,
     terminal,
+    tool_servers,
     workspaces,
 )
 
@@ -48,6 +49,9 @@ urlpatterns = [
     path("profiles/check/", profiles.check, name="profile-check"),
     path("profiles/try-policy/", policies.try_on_past_calls, name="profile-try-policy"),
     path("profiles/<int:profile_id>/", profiles.show, name="profile"),
+    path("profiles/<int:profile_id>/tools/", tool_servers.show, name="profile-tools"),
+    path("profiles/<int:profile_id>/tools/decide/", tool_servers.decide, name="profile-tools-decide"),
+    path("profiles/<int:profile_id>/tools/look/", tool_servers.look, name="profile-tools-look"),
     path("profiles/<int:profile_id>/new-version/", profiles.new_version, name="profile-new-version"),
     path("workspaces/", workspaces.index, name="workspaces"),
     path("workspaces/new/", workspaces.new, name="workspace-new"),
