@@ -52,7 +52,7 @@ def test_there_is_a_row_for_each_failure_and_each_cluster() -> None:
 
 def test_what_does_not_exist_yet_is_missing() -> None:
     made = audit(WELL)
-    for name in ("A pool shared by tasks", "Budgets", "Loop detector", "Receipts", "Pinned definitions"):
+    for name in ("A pool shared by tasks", "Budgets", "Loop detector"):
         assert item(made, name).presence is P.MISSING, name
     assert {row.value: row.presence for row in made.modes}["loop"] is P.PARTIAL, "a step limit stops it at the end"
 
@@ -85,6 +85,9 @@ def test_what_does_not_exist_yet_is_missing() -> None:
         ({"rebuilt": 0, "rebuilt_equal": 0, "not_rebuilt": "other form"}, "Requests rebuilt", P.MISSING, "other form"),
         ({"calls_without_usage": 6}, "The provider's own", P.MISSING, "cannot be told"),
         ({"calls_without_usage": 1}, "The provider's own", P.PARTIAL, "5 of 6"),
+        ({"models": 2, "calibrated_models": 1}, "Token estimates", P.PARTIAL, "1 of 2 models"),
+        ({"models": 1, "calibrated_models": 1}, "Token estimates", P.PRESENT, "1 of 1 model in use"),
+        ({"tools": ToolsFacts(mcp_servers=1, mcp_unpinned=2)}, "Pinned", P.PARTIAL, "2 definitions withheld"),
     ],
 )  # fmt: skip
 def test_each_fact_changes_what_is_said(changed: dict[str, object], name: str, presence: Presence, said: str) -> None:

@@ -50,7 +50,8 @@ class ToolsFacts:
     open_commands: tuple[str, ...] = ()  # versions with shell or declared tools, in a workspace whose network is open
     mcp_servers: int = 0
     mcp_unpinned: int = 0
-    mcp_known: bool = False  # this version of agentdesk can speak to MCP servers at all
+    http: tuple[str, ...] = ()  # versions that may make HTTP requests, to what their lists name
+    ladder_off: int = 0  # versions whose detectors are followed by nothing
     detectors: tuple[tuple[str, int, int], ...] = ()  # (detector, versions where it acts, where it only watches)
     detectors_known: bool = False
 
@@ -103,9 +104,9 @@ class Facts:
     rebuilt_equal: int = 0
     not_rebuilt: str = ""
     compactions: int = 0
-    compaction_known: bool = False
-    calibrated_models: int = 0
-    calibration_known: bool = False
+    models: int = 0  # that were looked at
+    calibrated_models: int = 0  # with enough of their provider's counts to learn from
+    learned_windows: int = 0  # providers that were found to hold less than the profile says
     # people and notes
     questions: int = 0
     questions_expired: int = 0

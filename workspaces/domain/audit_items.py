@@ -216,18 +216,19 @@ def truncation(facts: Facts) -> list[Item]:
         ),
         artifact(
             "Receipts of what was left out",
-            P.PRESENT if facts.compaction_known else P.MISSING,
-            f"{n(facts.compactions, 'compaction')} with a receipt each" if facts.compaction_known
-            else "nothing is compacted yet: what does not fit is not sent, and a person is asked",
+            P.PRESENT,
+            f"{n(facts.compactions, 'receipt')}: what went, where the whole lies, tokens before and after",
             trace(facts, group="model", words="Model events"), C.LONG_HORIZON,
         ),
         detector(facts, "Truncation detector", (K.TRUNCATION, K.CONTEXT_FULL), C.LONG_HORIZON),
         control(
             "Token estimates calibrated by the provider's counts",
-            (P.PRESENT if facts.calibrated_models else P.PARTIAL) if facts.calibration_known else P.MISSING,
-            f"{n(facts.calibrated_models, 'model')} calibrated" if facts.calibration_known
-            else "estimates are made from characters alone",
-            (), C.MEASUREMENT,
+            P.PRESENT if facts.models and facts.calibrated_models == facts.models else P.PARTIAL,
+            f"{facts.calibrated_models} of {n(facts.models, 'model')} in use"
+            + ("" if facts.calibrated_models == facts.models
+               else "; for the others the provider has counted too few calls yet, so characters are counted")
+            + (f"; {n(facts.learned_windows, 'smaller window')} learned and kept to" if facts.learned_windows else ""),
+            page(facts, "context", "Context"), C.MEASUREMENT,
         ),
         control(
             "Too large a request is not sent",
@@ -296,6 +297,13 @@ def bad_call(facts: Facts) -> list[Item]:
             if tools.open_commands else "no command of an agent reaches the network by itself",
             (Proof("Workspaces", "workspaces"),), C.SAFETY,
         ),
+        control(
+            "HTTP only where the profile allows",
+            P.PRESENT,
+            f"{listed(tools.http)} may, to the hosts of their lists; what may change something there is in the ledger"
+            if tools.http else "no profile in use may make HTTP requests",
+            (Proof("Profiles", "profiles"),), C.SAFETY, C.TOOL_USE,
+        ),
         control("Pinned definitions of MCP tools", *_pins(tools), (Proof("Profiles", "profiles"),), C.SAFETY),
         detector(
             facts, "Detectors of hollow results and false claims", (K.BAD_CALL, K.HOLLOW_RESULT, K.FALSE_CLAIM),
@@ -305,16 +313,12 @@ def bad_call(facts: Facts) -> list[Item]:
 
 
 def _pins(tools: ToolsFacts) -> tuple[Presence, str]:
-    if not tools.mcp_known:
-        return P.MISSING, "MCP tools cannot be used yet"
     if not tools.mcp_servers:
         return P.PRESENT, "no profile in use has an MCP server"
     if tools.mcp_unpinned:
-        return (
-            P.PARTIAL,
-            f"definitions of {tools.mcp_unpinned} of {tools.mcp_servers} servers wait for a person's acceptance",
-        )
-    return P.PRESENT, f"definitions of {n(tools.mcp_servers, 'server')} accepted by a person"
+        told = f"{n(tools.mcp_unpinned, 'definition')} withheld until a person accepts"
+        return P.PARTIAL, f"{told}; {n(tools.mcp_servers, 'server')} in all"
+    return P.PRESENT, f"{n(tools.mcp_servers, 'server')}; each definition that agents see was accepted by a person"
 
 
 def compounding(facts: Facts) -> list[Item]:

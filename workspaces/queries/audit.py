@@ -15,7 +15,7 @@ from django.db.models import Count, Q, Sum
 
 from workspaces.domain.audit_facts import Facts, ToolsFacts
 from workspaces.domain.events import EventKind
-from workspaces.domain.incidents import Rung
+from workspaces.domain.incidents import IncidentState, Rung
 from workspaces.domain.isolation import NetworkMode
 from workspaces.domain.results import ResultClass
 from workspaces.domain.states import EscalationKind, EscalationStatus, ModelCallStatus, Verdict, WaitingFor
@@ -26,6 +26,7 @@ from workspaces.models import (
     Escalation,
     Event,
     Incident,
+    LearnedWindow,
     LedgerEntry,
     Message,
     ModelCall,
@@ -34,17 +35,20 @@ from workspaces.models import (
     Step,
     Task,
     ToolCall,
+    ToolDefinition,
     User,
     Workspace,
 )
 
 from .access import visible_tasks
+from .calibration import calibration_of
 from .contexts import NotRebuilt, request_of
 from .integrity import broken_chain
 
 SITE_TASKS = 300  # the newest; the page says so
 CHECKED_EVENTS = 3_000  # a longer chain is left to `manage.py verify`
 REBUILT_STEPS = 3
+CALIBRATIONS = 8  # models that are looked at
 APPEND_ONLY = ("event", "message", "usagerecord", "auditentry")
 
 
@@ -176,7 +180,20 @@ def _context(ids: Sequence[int]) -> dict[str, Any]:
             rebuilt += 1
         except NotRebuilt as error:
             trouble = str(error)
-    return {**found, "rebuilt": rebuilt, "rebuilt_equal": equal, "not_rebuilt": trouble}
+    receipts = Event.objects.filter(task__in=ids, kind=EventKind.CONTEXT_COMPACTED.value)
+    used = ProfileVersion.objects.filter(tasks__in=ids).distinct().order_by("-pk")[:CALIBRATIONS]
+    known = {(version.provider, version.base_url, version.model): calibration_of(version).samples for version in used}
+    learned = LearnedWindow.objects.filter(profile_version__tasks__in=ids).distinct()
+    return {
+        **found,
+        "rebuilt": rebuilt,
+        "rebuilt_equal": equal,
+        "not_rebuilt": trouble,
+        "compactions": receipts.count(),
+        "models": len(known),
+        "calibrated_models": sum(samples > 0 for samples in known.values()),
+        "learned_windows": learned.exclude(incident__state=IncidentState.RESOLVED.value).count(),
+    }
 
 
 def _people(ids: Sequence[int]) -> dict[str, Any]:
@@ -207,8 +224,21 @@ def _tools(ids: Sequence[int]) -> ToolsFacts:
         declared=tuple(declared),
         without_output_rule=tuple(name for name, tool in declared.items() if not tool.get("output_required")),
         open_commands=_open_commands(ids),
-        mcp_servers=sum(len(version.mcp_servers) for version in versions),
+        http=tuple(
+            str(version) for version in versions if "http_request" in version.tools and version.http.get("allow")
+        ),
+        mcp_servers=len(
+            {(version.profile_id, server["name"]) for version in versions for server in version.mcp_servers}
+        ),
+        mcp_unpinned=_withheld(versions),
     )
+
+
+def _withheld(versions: Sequence[ProfileVersion]) -> int:
+    """Definitions that servers of these profiles offer and nobody has accepted."""
+    profiles = {version.profile_id for version in versions if version.mcp_servers}
+    waiting = ToolDefinition.State.QUARANTINED.value
+    return ToolDefinition.objects.filter(server__profile__in=profiles, state=waiting, offered=True).count()
 
 
 def _open_commands(ids: Sequence[int]) -> tuple[str, ...]:
