@@ -15,7 +15,7 @@ from workspaces.domain.results import ResultClass
 from workspaces.domain.states import Verdict
 from workspaces.domain.trail import SeenCall, Trail, Turn
 
-BOUNDED = settings(max_examples=80, deadline=None, derandomize=True)
+BOUNDED = settings(max_examples=60, deadline=None, derandomize=True)
 
 texts = st.text(max_size=40) | st.sampled_from(["", "I will now fix it. " * 9, "done", "I will fix the parser."])
 arguments = st.sampled_from(

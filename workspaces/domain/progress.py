@@ -45,13 +45,14 @@ def endless_poll(view: Seen, limits: Thresholds) -> list[Finding]:
         return []
     same.reverse()
     where = steps([look.call.step for look in same])
+    how = "waiting in between" if waited * 2 >= len(same) else "as the instruction asks for"
     return [
         finding(
             K.NO_PROGRESS,
             "endless_poll",
             [of_look(look) for look in same],
-            f"{shown(asked.call)} was asked {len(same)} times, waiting in between, and its answer has not changed "
-            f"at {where}: {said(asked)}",
+            f"{shown(asked.call)} was asked {len(same)} times, {how}, and its answer has not changed at {where}: "
+            f"{said(asked)}",
             about=about_of(asked),
             subject=f"poll\n{asked.same}",
             count=len(same),
