@@ -12,7 +12,7 @@ from django.db import connection
 from tests.harness import scripted_profile
 from tests.web.pages import page, words
 from tests.web.people import Desk
-from tests.web.troubled import LOOPING, looped, reported
+from tests.web.troubled import LOOPING, QUIET, looped, reported
 from workspaces.actions.profiles import add_version
 from workspaces.domain.compounding import Bin
 from workspaces.domain.recurrence import VersionRate
@@ -48,7 +48,7 @@ def copies(task: Task, count: int, *, met: int = 0, **fields: Any) -> list[Task]
 
 
 def next_version(version: ProfileVersion, actor: User, **changed: Any) -> ProfileVersion:
-    kept = ("provider", "model", "tools", "local_allowed", "system_prompt", "max_steps")
+    kept = ("provider", "model", "tools", "local_allowed", "system_prompt", "max_steps", "detectors")
     settings = {name: getattr(version, name) for name in kept}
     settings["provider_options"] = {"scenario_text": textwrap.dedent(LOOPING)}
     return add_version(version.profile, actor=actor, **(settings | changed))
@@ -57,7 +57,7 @@ def next_version(version: ProfileVersion, actor: User, **changed: Any) -> Profil
 @pytest.fixture
 def over_versions(desk: Desk) -> ProfileVersion:
     """Three changes of the prompt; in each version 5 of 10 tasks met the same cause."""
-    version = scripted_profile(desk.owner, LOOPING, system_prompt="Be careful.")
+    version = scripted_profile(desk.owner, LOOPING, system_prompt="Be careful.", detectors=QUIET)
     for prompt in ("", "Be careful, please.", "Never read a file twice.", "NEVER read a file twice."):
         if prompt:
             version = next_version(version, desk.owner, system_prompt=prompt)
@@ -92,7 +92,7 @@ def test_a_fall_names_the_version_and_what_changed(desk: Desk, signed_in: Any, o
 
 
 def test_a_few_tasks_are_said_to_be_too_few(desk: Desk, signed_in: Any) -> None:
-    version = scripted_profile(desk.owner, LOOPING)
+    version = scripted_profile(desk.owner, LOOPING, detectors=QUIET)
     reported(looped(desk, version))
     looped(desk, next_version(version, desk.owner, system_prompt="Mind the gap."))
     seen = page(signed_in(desk.viewer).get("/incidents/recurrence/"))

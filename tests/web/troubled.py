@@ -20,11 +20,12 @@ LOOPING = """
       - calls: [{name: write_file, arguments: {path: other.txt, content: "made"}}]
       - calls: [{name: finish, arguments: {summary: gave up}}]
 """
+QUIET = {"same_error": 0}  # what the detectors would find by themselves is reported by hand here
 
 
 def looped(desk: Desk, version: ProfileVersion | None = None, **fields: Any) -> Task:
     """Three reads of a file that is not there, one write, the end."""
-    version = version or scripted_profile(desk.owner, LOOPING)
+    version = version or scripted_profile(desk.owner, LOOPING, detectors=QUIET)
     made = create_task(
         workspace=desk.workspace,
         profile_version=version,
