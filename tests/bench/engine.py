@@ -26,6 +26,7 @@ LATENCY_S, TASKS, STEPS = 2.0, 50, 10
 NOTE = "{name: note, arguments: {section: notes, text: '{{index}}'}}"  # a tool that takes no time: the engine alone
 COMMAND = "{name: shell, arguments: {command: 'echo {{index}} >> log'}}"  # a command and a snapshot each step
 OWN_STEPS = 100
+ALONE = {"plan_only": 0}  # a task that only takes notes is rightly asked about; all other detectors look at each step
 
 
 def main() -> int:
@@ -89,7 +90,7 @@ def _side_by_side(name: str, call: str, driver: str) -> dict[str, Any]:
     from workspaces.models import Event, Task
 
     user = harness.make_user()
-    version = harness.scripted_profile(user, _scenario(STEPS, LATENCY_S, call))
+    version = harness.scripted_profile(user, _scenario(STEPS, LATENCY_S, call), detectors=ALONE)
     places = [harness.make_workspace(user, driver=driver) for _ in range(TASKS)]
     _warm_up(user)
     began = time.monotonic()
@@ -131,7 +132,7 @@ def _own_time() -> dict[str, Any]:
     from workspaces.models import Event, Task
 
     user = harness.make_user()
-    version = harness.scripted_profile(user, _scenario(OWN_STEPS, 0, NOTE), max_steps=1000)
+    version = harness.scripted_profile(user, _scenario(OWN_STEPS, 0, NOTE), max_steps=1000, detectors=ALONE)
     place = harness.make_workspace(user)
     began = time.monotonic()
     task = harness.create_task(workspace=place, profile_version=version, instruction="Note.", actor=user)

@@ -37,7 +37,12 @@ FINISH = "{name: finish, arguments: {summary: done}}"
 LONG = "{name: shell, arguments: {command: 'seq 1 1500; echo end {{index}}'}}"  # about 1,900 tokens
 NOTE = "{name: note, arguments: {section: plan, text: '{{index}}'}}"
 SAID = "I look. " + "x" * 1_800  # about 500 tokens
-SMALL: dict[str, Any] = {"context_window_tokens": 8_000, "max_output_tokens": 500, "max_steps": 60}
+SMALL: dict[str, Any] = {
+    "context_window_tokens": 8_000,
+    "max_output_tokens": 500,
+    "max_steps": 60,
+    "detectors": {"observe_only": True},  # a task that does nothing else is rightly asked about
+}
 NO_SUMMARY = {"summarise": False, "keep_recent": 2}
 
 

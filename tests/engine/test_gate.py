@@ -181,11 +181,14 @@ def test_a_question_to_the_operator_gets_its_answer_as_result() -> None:
 
 def test_three_replies_without_a_call_ask_a_person() -> None:
     task = work(scripted_task("replies: [{text: hm, repeat: 9}]"))
-    assert open_one(task).kind == "no_action"
+    asked = open_one(task)
+    assert asked.incident is not None
+    assert (asked.kind, asked.incident.kind, asked.incident.count) == ("incident", "paralysis", 3)
     assert kinds(task).count("reply.corrected") == 3
-    answer_escalation(open_one(task).pk, decision=Decision.CONTINUE, actor=task.created_by, words="write a file")
-    task = work(task, limit=3)
+    answer_escalation(asked.pk, decision=Decision.CONTINUE, actor=task.created_by, words="write a file")
+    task = work(task)
     assert task.status == TaskStatus.WAITING
+    assert kinds(task).count("reply.corrected") == 6  # a person's words begin the count anew
 
 
 def test_a_call_in_a_fenced_block_is_read_and_recorded() -> None:
@@ -223,7 +226,9 @@ def test_the_limit_of_steps_asks_and_can_be_raised() -> None:
 
 def test_three_replies_with_only_corrected_calls_ask_a_person() -> None:
     task = work(scripted_task("replies: [{calls: [{name: finish, arguments: {}}], repeat: 9}]"))
-    assert open_one(task).kind == "no_action"
+    asked = open_one(task)
+    assert asked.incident is not None
+    assert (asked.kind, asked.incident.kind) == ("incident", "bad_call")
     assert kinds(task).count("call.judged") == 3
 
 

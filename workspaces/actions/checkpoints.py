@@ -9,6 +9,7 @@ from workspaces.domain.states import CallStatus, StepPhase, TaskStatus
 from workspaces.models import Checkpoint, Snapshot, Step, ToolCall, Workspace
 from workspaces.sandboxes.base import SnapshotInfo
 
+from .detections import Detected, answer
 from .pen import Pen, writing
 from .tasks import end_task
 
@@ -80,14 +81,25 @@ def pending_calls(step: Step) -> list[dict[str, Any]]:
 
 
 def settle_step(
-    task_id: int, fence: int, step: Step, *, snapshot: Snapshot, fresh: bool, result: str | None
-) -> Checkpoint:
-    """The step is over: its checkpoint, one more step taken, and (with a `result`) the end of the task with it."""
+    task_id: int,
+    fence: int,
+    step: Step,
+    *,
+    snapshot: Snapshot,
+    fresh: bool,
+    result: str | None,
+    detected: Detected,
+) -> bool:
+    """The step is over: its checkpoint, one more step taken, the answer to what it showed; all of it or nothing.
+
+    With a `result` the task ends with it. Returns whether the task goes on.
+    """
     with writing(task_id, fence=fence) as pen:
-        checkpoint = save_checkpoint(pen, step=step, snapshot=snapshot, fresh=fresh)
+        save_checkpoint(pen, step=step, snapshot=snapshot, fresh=fresh)
         Step.objects.filter(pk=step.pk).update(phase=StepPhase.SETTLED.value, settled_at=pen.now)
         step.phase = StepPhase.SETTLED.value
         pen.set(steps_taken=pen.task.steps_taken + 1)
+        goes_on = answer(pen, detected, succeeded=result is not None)
         if result is not None:
             end_task(pen, TaskStatus.SUCCEEDED, result)
-        return checkpoint
+        return goes_on and result is None

@@ -10,6 +10,7 @@ from workspaces.domain.diffs import unified_diff
 from workspaces.domain.effects import Effect, arguments_hash, canonical_json
 from workspaces.domain.escalations import LETS_RUN, Decision, problem_with
 from workspaces.domain.events import EXCERPT_CHARS, EventKind
+from workspaces.domain.incidents import IncidentState
 from workspaces.domain.policy import Approver, OnExpiry, Ruling, rule_on
 from workspaces.domain.results import ResultClass
 from workspaces.domain.states import (
@@ -21,13 +22,14 @@ from workspaces.domain.states import (
     WaitingFor,
 )
 from workspaces.domain.text import clean_json, clean_text, clip
-from workspaces.models import Escalation, ToolCall, User
+from workspaces.models import Escalation, Incident, ToolCall, User
 from workspaces.queries.history import next_effect_key
 from workspaces.queries.profiles import policy_of, tools_of
 
 from . import approvals
 from .calls import store_result
 from .errors import Refused
+from .incidents import close
 from .ledger import give_up, happened, not_done
 from .pen import Pen, writing
 from .tasks import end_task, void_lease
@@ -44,6 +46,7 @@ def open_escalation(
     question: str,
     deadline: datetime,
     tool_call: ToolCall | None = None,
+    incident: Incident | None = None,
     **needs: Any,
 ) -> Escalation:
     """Ask, inside a locked task. The task itself is made to wait by `wait_for_operator`.
@@ -53,6 +56,7 @@ def open_escalation(
     escalation = Escalation.objects.create(
         task=pen.task,
         tool_call=tool_call,
+        incident=incident,
         kind=kind.value,
         question=clean_text(question),
         opened_at=pen.now,
@@ -125,7 +129,7 @@ def answer_escalation(
     task_id = Escalation.objects.values_list("task_id", flat=True).get(pk=escalation_id)
     with writing(task_id, actor=actor) as pen:
         found = Escalation.objects.select_related(
-            "tool_call__step", "task__workspace", "answered_by", "first_approved_by"
+            "tool_call__step", "task__workspace", "answered_by", "first_approved_by", "incident"
         )
         escalation = found.get(pk=escalation_id)
         _refuse_if_closed(escalation)
@@ -172,6 +176,7 @@ def answer_escalation(
             **_how(escalation, call if decision in LETS_RUN else None, before),
         )
         pen.audit(f"escalation.{decision.value}", reason=words, escalation=escalation.pk)
+        _settle_incident(pen, escalation.incident, kind, decision, words)
         if call is not None:
             _settle_call(pen, escalation, call, decision, words)
         elif decision is Decision.GIVE_UP:
@@ -183,6 +188,14 @@ def answer_escalation(
         _go_on(pen)
         escalation.refresh_from_db()
         return escalation
+
+
+def _settle_incident(pen: Pen, incident: Incident | None, kind: EscalationKind, decision: Decision, words: str) -> None:
+    """What a person has decided is over; what they let go on is over when it is not seen any more."""
+    if incident is None or incident.state == IncidentState.RESOLVED.value:
+        return
+    if kind is EscalationKind.UNKNOWN_OUTCOME or decision is Decision.GIVE_UP:
+        close(pen, incident, f"{decision.value.replace('_', ' ')}: {words}" if words else decision.value)
 
 
 def expire_escalation(escalation_id: int) -> bool:

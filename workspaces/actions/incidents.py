@@ -110,10 +110,34 @@ def respond(pen: Pen, incident: Incident, rung: Rung, words: str) -> int:
         rung=rung.value,
         words=clip(words, EXCERPT_CHARS),
     )
-    entry = {"rung": rung.value, "seq": seq, "at": pen.now.isoformat(), "words": clean_text(words)}
+    entry = {
+        "rung": rung.value,
+        "seq": seq,
+        "at": pen.now.isoformat(),
+        "words": clean_text(words),
+        "count": incident.count,
+        "step": incident.last_step,
+    }
     incident.responses = [*incident.responses, entry]
     incident.save()
     return seq
+
+
+def measure(pen: Pen, incident: Incident, helped: bool, words: str) -> None:
+    """Write down whether the newest nudge made a difference."""
+    seq = pen.event(
+        EventKind.INCIDENT_MEASURED,
+        step=incident.last_step,
+        incident=incident.pk,
+        incident_kind=incident.kind,
+        helped=helped,
+        words=clip(words, EXCERPT_CHARS),
+    )
+    incident.nudge_helped = helped
+    newest = max(at for at, answer in enumerate(incident.responses) if answer["rung"] == Rung.NUDGED.value)
+    measured = {**incident.responses[newest], "helped": helped, "measured_seq": seq, "measured": clean_text(words)}
+    incident.responses = [*incident.responses[:newest], measured, *incident.responses[newest + 1 :]]
+    incident.save()
 
 
 def acknowledge_incident(incident_id: int, *, actor: User, reason: str = "") -> Incident:

@@ -16,6 +16,8 @@ from django.db.models import Q, Sum
 from django.db.models.functions import Coalesce, Now
 
 from workspaces.domain.events import EventKind
+from workspaces.domain.incidents import IncidentKind, Rung, Severity
+from workspaces.domain.occurrences import single
 from workspaces.domain.placement import Room, roomiest
 from workspaces.domain.states import WorkspaceState
 from workspaces.domain.text import clip
@@ -24,6 +26,7 @@ from workspaces.queries.disks import SavedDisk, saved_disk
 from workspaces.sandboxes.engines import EngineFacts
 
 from .clock import database_now
+from .incidents import report, respond
 from .pen import writing
 from .sleep import stopped, use_workspace
 
@@ -125,6 +128,17 @@ def move_workspace(task_id: int, fence: int, *, names: Collection[str], runtime:
                 f"before {', '.join(saved.undone)}{ids}: what that wrote is lost. Look before you rely on it."
             )
             pen.message("user", told, seq=seq)
+            lost = single(
+                IncidentKind.LOST_WORK,
+                Severity.ERROR,
+                "node_gone",
+                f"The node {workspace.node} is gone ({why}). What {', '.join(saved.undone)} wrote is lost.",
+                seq=seq,
+                step=pen.task.steps_taken or None,
+                what=f"moved from {workspace.node} to {chosen}",
+                about=str(seq),
+            )
+            respond(pen, report(pen, lost).incident, Rung.NOTED, "The model was told what is lost.")
         pen.audit("workspace.moved", reason=why, from_node=workspace.node, node=chosen)
         return Move(chosen, key, saved.snapshot)
 

@@ -23,6 +23,7 @@ from workspaces.queries.terminal import commanded_since
 from .calls import tell_judged
 from .checkpoints import save_checkpoint
 from .clock import database_now
+from .detections import rolled_back
 from .errors import Refused
 from .escalations import ask_to_approve
 from .pen import Pen, writing
@@ -62,6 +63,7 @@ def roll_back(checkpoint_id: int, *, reason: str, actor: User) -> Task:
         undone_steps = Step.objects.filter(branch_id=task.current_branch_id, number__gt=checkpoint.step_number).count()
         undone_cost = task.cost_usd - checkpoint.cost_usd
         withdraw_open(pen, why="rolled back")
+        rolled_back(pen, seq=checkpoint.seq)
         abandon_unfinished_calls(pen, why="rolled back")
         kept = [
             {"name": entry.tool_call.name, "tool_call": entry.tool_call_id, "state": entry.state}

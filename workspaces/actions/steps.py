@@ -7,6 +7,9 @@ from datetime import timedelta
 from typing import Any
 
 from workspaces.domain.events import EXCERPT_CHARS, EventKind
+from workspaces.domain.incidents import Finding, IncidentKind, IncidentState, Rung, Severity
+from workspaces.domain.occurrences import single
+from workspaces.domain.results import ResultClass
 from workspaces.domain.states import (
     EscalationKind,
     PauseMode,
@@ -15,15 +18,19 @@ from workspaces.domain.states import (
     WaitingFor,
 )
 from workspaces.domain.text import clean_text, clip
-from workspaces.models import Checkpoint, Escalation, Snapshot, Step, ToolCall
+from workspaces.models import Checkpoint, Escalation, Incident, Snapshot, Step, ToolCall
 
-from .calls import hold_call
+from .calls import hold_call, store_result
 from .checkpoints import save_checkpoint
+from .detections import Detected, answer, hold_end
 from .escalations import ask_about_call, ask_to_approve, has_open, open_escalation, wait_for_operator
+from .incidents import report, respond
 from .pen import Pen, writing
 from .tasks import end_task, release_pause, standing_latch
 
 ANSWER_WITHIN = timedelta(days=7)
+# questions about what is reported as an incident just before
+STANDS_BY = {EscalationKind.CONTEXT_FULL: IncidentKind.CONTEXT_FULL}
 
 
 def begin_running(task_id: int, fence: int, *, worker: str, previous_owner: str) -> bool:
@@ -74,8 +81,10 @@ def finish_pause(task_id: int, fence: int, *, frozen: bool) -> None:
             release_pause(pen, "the hold was released meanwhile")
 
 
-def finish_task(task_id: int, fence: int, status: TaskStatus, text: str) -> None:
+def finish_task(task_id: int, fence: int, status: TaskStatus, text: str, *, detected: Detected | None = None) -> None:
     with writing(task_id, fence=fence) as pen:
+        if detected is not None:
+            answer(pen, detected, succeeded=True)
         end_task(pen, status, text)
 
 
@@ -86,21 +95,72 @@ def wait_until(task_id: int, fence: int, what: WaitingFor, reason: str, until_in
             pen.wait(what, reason, pen.now + timedelta(seconds=until_in_s))
 
 
-def escalate(task_id: int, fence: int, kind: EscalationKind, question: str) -> None:
-    """Ask about the task as a whole, and wait. A question that stands open already is not asked twice."""
+def escalate(
+    task_id: int,
+    fence: int,
+    kind: EscalationKind,
+    question: str,
+    *,
+    failure: tuple[IncidentKind, str] | None = None,
+) -> None:
+    """Ask about the task as a whole, and wait. A question that stands open already is not asked twice.
+
+    `failure`: the kind and pattern of the incident that this is.
+    """
     with writing(task_id, fence=fence) as pen:
         asked = {"task": pen.task, "tool_call": None, "status": "open", "kind": kind.value}
         if not Escalation.objects.filter(**asked, question=clean_text(question)).exists():
-            open_escalation(pen, kind=kind, question=question, deadline=pen.now + ANSWER_WITHIN)
+            incident = _reported_already(pen, kind)
+            deadline = pen.now + ANSWER_WITHIN
+            escalation = open_escalation(pen, kind=kind, question=question, deadline=deadline, incident=incident)
+            if failure is not None:
+                found = single(
+                    failure[0],
+                    Severity.ERROR,
+                    failure[1],
+                    clip(question, EXCERPT_CHARS),
+                    seq=pen.task.last_seq,
+                    step=pen.task.steps_taken or None,
+                    what="the task could not go on",
+                )
+                _asked_already(pen, found, escalation)
         if pen.task.status == TaskStatus.RUNNING.value:
             wait_for_operator(pen)
 
 
 def escalate_call(task_id: int, fence: int, call: ToolCall, kind: EscalationKind, question: str) -> None:
-    """Ask about one call, which is held meanwhile."""
+    """Ask about one call, which is held meanwhile. An outcome that nobody knows is an incident as well."""
     with writing(task_id, fence=fence) as pen:
         hold_call(pen, call)  # also in the caller's hands
-        ask_about_call(pen, call, kind, question)
+        escalation = ask_about_call(pen, call, kind, question)
+        if kind is EscalationKind.UNKNOWN_OUTCOME:
+            lost = single(
+                IncidentKind.UNKNOWN_OUTCOME,
+                Severity.ERROR,
+                "result_lost",
+                question,
+                seq=pen.task.last_seq,
+                step=call.step.number,
+                what=f"{call.name} was begun, and its result is not known",
+                about=str(call.pk),
+                tool_call=call.pk,
+            )
+            _asked_already(pen, lost, escalation)
+
+
+def _reported_already(pen: Pen, kind: EscalationKind) -> Incident | None:
+    if kind not in STANDS_BY:
+        return None
+    found = Incident.objects.filter(task=pen.task, kind=STANDS_BY[kind].value)
+    return found.exclude(state=IncidentState.RESOLVED.value).order_by("-pk").first()
+
+
+def _asked_already(pen: Pen, finding: Finding, escalation: Escalation) -> None:
+    """An incident whose question is open: the one stands by the other."""
+    incident = report(pen, finding).incident
+    respond(pen, incident, Rung.ESCALATED, finding.words)
+    escalation.incident = incident
+    escalation.save(update_fields=["incident"])
 
 
 def wait_for_answers(
@@ -172,10 +232,30 @@ def intake_failed(task_id: int, fence: int, *, message: str) -> None:
 def correct_reply(task_id: int, fence: int, step: Step, *, problem: str, told: str) -> None:
     """The reply held no call: say so to the model. The step has nothing to act on."""
     with writing(task_id, fence=fence) as pen:
-        seq = pen.event(EventKind.REPLY_CORRECTED, step=step.number, problem=problem, told=clip(told, EXCERPT_CHARS))
-        pen.message("user", told, seq=seq)
-        Step.objects.filter(pk=step.pk).update(phase=StepPhase.JUDGED.value)
-        step.phase = StepPhase.JUDGED.value
+        _correct(pen, step, problem, told)
+
+
+def _correct(pen: Pen, step: Step, problem: str, told: str) -> None:
+    seq = pen.event(EventKind.REPLY_CORRECTED, step=step.number, problem=problem, told=clip(told, EXCERPT_CHARS))
+    pen.message("user", told, seq=seq)
+    Step.objects.filter(pk=step.pk).update(phase=StepPhase.JUDGED.value)
+    step.phase = StepPhase.JUDGED.value
+
+
+def hold_back(task_id: int, fence: int, step: Step, findings: Sequence[Finding], call: ToolCall | None) -> bool:
+    """The task's end claims what was not done: whether it is held back, and the model (or a person) told why.
+
+    `call`: that which was to end it; None: the reply itself was the end.
+    """
+    with writing(task_id, fence=fence) as pen:
+        told = hold_end(pen, findings)
+        if not told:
+            return False
+        if call is not None:
+            store_result(pen, call, told, ResultClass.ERROR)
+        else:
+            _correct(pen, step, "claim", told)
+        return True
 
 
 def note_correction(task_id: int, fence: int, step: Step, *, problem: str, told: str) -> None:

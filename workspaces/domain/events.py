@@ -72,6 +72,7 @@ class EventKind(StrEnum):
     INCIDENT_OPENED = "incident.opened"  # incident, incident_kind, pattern, severity, words, seqs (the evidence)
     INCIDENT_GREW = "incident.grew"  # incident, incident_kind, count, severity, words
     INCIDENT_RESPONDED = "incident.responded"  # incident, incident_kind, rung, words
+    INCIDENT_MEASURED = "incident.measured"  # incident, incident_kind, helped (whether the nudge did), words
     INCIDENT_ACKNOWLEDGED = "incident.acknowledged"  # incident, incident_kind, reason
     INCIDENT_RESOLVED = "incident.resolved"  # incident, incident_kind, words
     COMMAND_ORDERED = "command.ordered"  # command, text, limit_s

@@ -91,7 +91,7 @@ class EscalationKind(StrEnum):
     UNKNOWN_OUTCOME = "unknown_outcome"
     PROVIDER = "provider"
     SANDBOX = "sandbox"
-    NO_ACTION = "no_action"
+    NO_ACTION = "no_action"  # of older tasks: now an incident is asked about
     CONTEXT_FULL = "context_full"
     LIMIT = "limit"
     INTAKE = "intake"

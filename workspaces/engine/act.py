@@ -14,10 +14,10 @@ from workspaces.actions.streams import OutputStream
 from workspaces.domain.effects import Effect
 from workspaces.domain.policy import name_result
 from workspaces.domain.results import ResultClass
-from workspaces.domain.states import CallStatus, EscalationKind, EscalationStatus, Verdict
+from workspaces.domain.states import CallStatus, EscalationKind, EscalationStatus
+from workspaces.engine import detect
 from workspaces.engine.connections import record_connections
 from workspaces.engine.disk import Disk, call_key
-from workspaces.engine.gate import ask_when_silent
 from workspaces.engine.notebook import Notebook
 from workspaces.engine.patience import patiently
 from workspaces.engine.run import Ended, Run
@@ -69,6 +69,8 @@ class Actor:
                 )
                 if call.name == FINISH and failed is not None:
                     self._not_finished(call, failed)
+                elif call.name == FINISH and self._claims_too_much(call):
+                    pass  # held back, and told why
                 else:
                     self._run_one(call)
                 self.run.obey(self.disk)
@@ -77,23 +79,26 @@ class Actor:
             raise Ended
 
     def _settle(self, calls: list[ToolCall]) -> None:
-        """The checkpoint; then the task ends, waits, or the next step follows."""
+        """Detect, and the checkpoint; then the task ends, waits, or the next step follows."""
         run = self.run
         record_connections(run, self.disk, step=self.step.number)
         snapshot, fresh = self.disk.saved()
         finish = next((call for call in calls if call.control == "finish"), None)
-        checkpoints.settle_step(
+        goes_on = checkpoints.settle_step(
             run.task.pk,
             run.fence,
             self.step,
             snapshot=snapshot,
             fresh=fresh,
             result=finish.result if finish else None,
+            detected=detect.seen(run, self.step, calls, disk=snapshot.ref),
         )
-        if finish is not None:
+        if not goes_on:
             raise Ended
-        if all(call.verdict == Verdict.CORRECT.value for call in calls):
-            ask_when_silent(run, self.step)
+
+    def _claims_too_much(self, call: ToolCall) -> bool:
+        found = detect.claims_to_hold(self.run, self.step, detect.summary_of(call))
+        return bool(found) and steps.hold_back(self.run.task.pk, self.run.fence, self.step, found, call)
 
     def _not_finished(self, call: ToolCall, failed: ToolCall) -> None:
         """The end was written before the model could read what went wrong in the same reply."""

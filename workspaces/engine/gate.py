@@ -10,16 +10,14 @@ from workspaces.actions import steps
 from workspaces.actions.calls import Judged
 from workspaces.domain.boundary import judge
 from workspaces.domain.replies import ProposedCall, ReplyReading, read_reply
-from workspaces.domain.states import EscalationKind, ModelCallPurpose, ModelCallStatus, TaskStatus, Verdict
+from workspaces.domain.states import ModelCallPurpose, ModelCallStatus, TaskStatus, Verdict
 from workspaces.domain.truncation import CutReply, cut_told
-from workspaces.engine import truncation
+from workspaces.engine import detect, truncation
 from workspaces.engine.run import Ended, Run
-from workspaces.models import LedgerEntry, ModelCall, Step, ToolCall
+from workspaces.models import LedgerEntry, ModelCall, Step
 from workspaces.providers.base import RawToolCall
 from workspaces.queries.history import next_effect_key
 from workspaces.queries.profiles import policy_of
-
-SILENT_STEPS = 3  # replies in a row without a call before an operator is asked
 
 TOLD = {
     "empty": "Your reply was empty. Call a tool to go on, or finish if the work is done.",
@@ -88,31 +86,11 @@ def _judged(run: Run, proposed: tuple[ProposedCall, ...]) -> list[Judged]:
 
 def _without_calls(run: Run, step: Step, reading: ReplyReading, cut: CutReply | None) -> None:
     if reading.kind == "text" and "finish" not in run.tools:
-        steps.finish_task(run.task.pk, run.fence, TaskStatus.SUCCEEDED, reading.text)
+        held = detect.claims_to_hold(run, step, reading.text)
+        if held and steps.hold_back(run.task.pk, run.fence, step, held, None):
+            return
+        detected = detect.claims_of_the_end(run, step, reading.text)
+        steps.finish_task(run.task.pk, run.fence, TaskStatus.SUCCEEDED, reading.text, detected=detected)
         raise Ended
     told = cut_told(cut) if cut is not None else TOLD[reading.kind]
     steps.correct_reply(run.task.pk, run.fence, step, problem=reading.kind, told=told)
-
-
-def silent_steps(step: Step) -> int:
-    """How many steps up to this one, in a row on its branch, had no call that could run."""
-    numbers = Step.objects.filter(branch=step.branch, number__lte=step.number).order_by("-number")
-    silent = 0
-    for number in numbers.values_list("pk", flat=True)[:SILENT_STEPS]:
-        if ToolCall.objects.filter(step_id=number).exclude(verdict=Verdict.CORRECT.value).exists():
-            break
-        silent += 1
-    return silent
-
-
-def ask_when_silent(run: Run, step: Step) -> None:
-    """After some replies in a row without a call that could run, a person decides. Raises Ended when one is asked."""
-    if silent_steps(step) >= SILENT_STEPS:
-        steps.escalate(
-            run.task.pk,
-            run.fence,
-            EscalationKind.NO_ACTION,
-            f"The agent has replied {SILENT_STEPS} times in a row without a call that could run. "
-            "Tell it what to do, or give up.",
-        )
-        raise Ended

@@ -8,6 +8,7 @@ from cryptography.fernet import InvalidToken
 
 from workspaces.actions import steps
 from workspaces.domain.states import EscalationKind, WaitingFor
+from workspaces.engine import storms
 from workspaces.engine.run import Run
 from workspaces.models import ModelCall, ProfileVersion
 from workspaces.providers import make_provider
@@ -49,6 +50,7 @@ def backoff_s(attempt: int, asked_for_s: float | None) -> float:
 
 def wait_or_escalate(run: Run, call: ModelCall, error: ProviderError) -> None:
     """What fails for a while waits, with more patience each time; what fails for good asks a person."""
+    storms.look(run, call, error.kind)
     if error.permanent or call.attempt % PASSING_ATTEMPTS == 0:
         again = "" if error.permanent else f" ({call.attempt} attempts)"
         steps.escalate(run.task.pk, run.fence, EscalationKind.PROVIDER, f"The model call failed{again}: {error}")

@@ -18,6 +18,7 @@ from django.db import DatabaseError
 from workspaces.actions import leases, steps
 from workspaces.actions.errors import FenceLost
 from workspaces.actions.workspaces import hold_workspace
+from workspaces.domain.incidents import IncidentKind
 from workspaces.domain.states import EscalationKind, StepPhase, TaskStatus, WaitingFor
 from workspaces.domain.text import clip
 from workspaces.engine import nodes
@@ -122,7 +123,8 @@ def _hold(claim: leases.Claim) -> bool:
                 raise
             logger.exception("task %s", task_id)
             if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-                _ask(claim, EscalationKind.SANDBOX, NO_ROOM.format(root=settings.SANDBOX_ROOT, error=error))
+                words = NO_ROOM.format(root=settings.SANDBOX_ROOT, error=error)
+                _ask(claim, EscalationKind.SANDBOX, words, failure=(IncidentKind.LOST_WORK, "no_room"))
             else:
                 _ask(claim, EscalationKind.INTERNAL, f"agentdesk failed: {type(error).__name__}: {error}")
     due = leases.release(task_id, claim.fence)
@@ -144,9 +146,11 @@ def _try_again_later(claim: leases.Claim, error: SandboxUnavailable) -> None:
         logger.info("%s", lost)
 
 
-def _ask(claim: leases.Claim, kind: EscalationKind, question: str) -> None:
+def _ask(
+    claim: leases.Claim, kind: EscalationKind, question: str, *, failure: tuple[IncidentKind, str] | None = None
+) -> None:
     try:
-        steps.escalate(claim.task_id, claim.fence, kind, clip(question, 2_000))
+        steps.escalate(claim.task_id, claim.fence, kind, clip(question, 2_000), failure=failure)
     except FenceLost as lost:
         logger.info("%s", lost)
 

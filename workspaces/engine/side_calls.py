@@ -22,11 +22,12 @@ from workspaces.queries.contexts import request_hash
 from workspaces.wire.driving import CallInterrupted
 
 
-def ask(run: Run, step: Step, request: ChatRequest) -> ModelCall:
+def ask(run: Run, step: Step, request: ChatRequest, *, may_wait: bool = True) -> ModelCall:
     """The replied call of this step for exactly this request, `request.purpose` says what for.
 
-    Raises ProviderError when it failed for good (it is recorded, and nobody is asked: the caller may do without),
-    Ended when the task waits for the provider, CallInterrupted when an order came: let that go up to the step.
+    Raises ProviderError when it failed for good, or at all if the task may not wait for it (it is recorded, and nobody
+    is asked: the caller may do without), Ended when the task waits for the provider, CallInterrupted when an order
+    came: let that go up to the step.
     """
     purpose = ModelCallPurpose(request.purpose)
     if purpose is ModelCallPurpose.STEP:
@@ -49,7 +50,7 @@ def ask(run: Run, step: Step, request: ChatRequest) -> ModelCall:
         return _asked(run, step, call, request)
     except ProviderError as error:
         model_calls.store_failure(run.task.pk, run.fence, step, call, error)
-        if error.permanent:
+        if error.permanent or not may_wait:
             raise
         wait_or_escalate(run, call, error)
         raise Ended from error

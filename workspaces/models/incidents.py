@@ -39,7 +39,9 @@ class Incident(models.Model):
     count = models.PositiveIntegerField(default=1)
 
     rung = models.CharField(max_length=16, choices=choices(Rung), default=Rung.NOTED.value)
-    responses = models.JSONField(default=list, blank=True)  # [{rung, seq, at, words}], what the runtime did
+    responses = models.JSONField(
+        default=list, blank=True
+    )  # [{rung, seq, at, words, count, step, helped?}]: what the runtime did
     nudges = models.PositiveIntegerField(default=0)
     nudge_helped = models.BooleanField(null=True)  # null: not nudged, or not known yet
 

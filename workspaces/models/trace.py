@@ -113,7 +113,11 @@ class ModelCall(models.Model):
                     status=ModelCallStatus.REPLIED.value, estimated_tokens__isnull=False, prompt_truncated=False
                 ),
                 name="model_call_counted",
-            )
+            ),
+            # asked for after each failure: how many more there were in the last minute
+            models.Index(
+                fields=["finished_at"], condition=Q(status=ModelCallStatus.FAILED.value), name="model_call_failed"
+            ),
         ]
 
     def __str__(self) -> str:

@@ -7,6 +7,7 @@ from functools import lru_cache
 from cryptography.fernet import InvalidToken
 from django.conf import settings
 
+from workspaces.domain.detection import Detection, detection_of
 from workspaces.domain.http_rules import HttpRules, read_http_rules
 from workspaces.domain.policy import Policy, read_policy
 from workspaces.models import ProfileVersion
@@ -52,3 +53,18 @@ def policy_of(version: ProfileVersion) -> Policy:
 @lru_cache(maxsize=256)
 def _policy_of(version_id: int) -> Policy:
     return read_policy(ProfileVersion.objects.values_list("policy", flat=True).get(pk=version_id))
+
+
+def detectors_of(version: ProfileVersion) -> Detection:
+    """What a version's detectors look for, and what is done about it."""
+    return _detectors_of(version.pk)
+
+
+@lru_cache(maxsize=256)
+def _detectors_of(version_id: int) -> Detection:
+    """One that was saved under other rules has the usual numbers rather than no detection."""
+    settings = ProfileVersion.objects.values_list("detectors", flat=True).get(pk=version_id)
+    try:
+        return detection_of(settings)
+    except ValueError:
+        return detection_of({})

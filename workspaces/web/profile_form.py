@@ -10,6 +10,7 @@ import yaml
 from django import forms
 from django.db.models import QuerySet
 
+from workspaces.domain.detection import problems as detector_problems
 from workspaces.domain.policy import CALL_FIELDS, RESULT_FIELDS, Policy, PolicyError, read_policy
 from workspaces.domain.retention import EVERY, LAST
 from workspaces.domain.text import clean_json, clean_text, too_deep
@@ -122,6 +123,7 @@ class VersionForm(forms.Form):
     http = StructuredField(dict)
     policy = PolicyField()
     mcp_servers = StructuredField(list)
+    detectors = StructuredField(dict)
     scenario = forms.ChoiceField(required=False)
     scenario_text = forms.CharField(required=False, strip=False, max_length=MAX_SOURCE_CHARS)
     options = StructuredField(dict)
@@ -166,6 +168,8 @@ class VersionForm(forms.Form):
             problem = tools_problem(data["tools"], data["declared_tools"])
             if problem:
                 self.add_error("declared_tools", problem)
+        for problem in detector_problems(data.get("detectors") or {}):
+            self.add_error("detectors", problem)
         problem = http_problem(data["http"]) if data.get("http") else ""
         if problem:
             self.add_error("http", problem)
@@ -199,6 +203,7 @@ class VersionForm(forms.Form):
             "http": data["http"],
             "policy": data["policy"],
             "mcp_servers": data["mcp_servers"],
+            "detectors": data["detectors"],
             "provider_options": self.provider_options(data),
         }
 
@@ -234,6 +239,7 @@ def initial_of(version: ProfileVersion) -> dict[str, Any]:
         "http": json.dumps(version.http, indent=2) if version.http else "",
         "policy": _policy_text(version.policy),
         "mcp_servers": json.dumps(version.mcp_servers, indent=2) if version.mcp_servers else "",
+        "detectors": json.dumps(version.detectors, indent=2) if version.detectors else "",
         "keep_key": version.key_id is not None,
         "input_usd_per_mtok": _plain(version.input_usd_per_mtok),
         "output_usd_per_mtok": _plain(version.output_usd_per_mtok),

@@ -77,6 +77,7 @@ _LOOKS: dict[str, tuple[str, str, str, str]] = {
     K.INCIDENT_OPENED.value: ("incident", "alert", "red", INCIDENT),
     K.INCIDENT_GREW.value: ("incident goes on", "alert", "red", INCIDENT),
     K.INCIDENT_RESPONDED.value: ("incident answered", "alert", "amber", INCIDENT),
+    K.INCIDENT_MEASURED.value: ("nudge measured", "alert", "grey", INCIDENT),
     K.INCIDENT_ACKNOWLEDGED.value: ("incident acknowledged", "hand", "green", INCIDENT),
     K.INCIDENT_RESOLVED.value: ("incident resolved", "check", "green", INCIDENT),
     K.COMMAND_ORDERED.value: ("operator's command", "terminal", "violet", "trace/_text.html"),

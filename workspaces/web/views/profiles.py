@@ -18,6 +18,7 @@ from workspaces.queries.access import may_operate, visible_workspaces
 from workspaces.queries.policy_trial import NEWEST
 from workspaces.queries.profiles import policy_of
 from workspaces.queries.tool_catalog import builtin_tools
+from workspaces.web import detectors
 from workspaces.web.access import require_role, signed_in, user_of
 from workspaces.web.errors import steering
 from workspaces.web.profile_form import ProfileForm, VersionForm, initial_of
@@ -72,6 +73,7 @@ def show(request: HttpRequest, profile_id: int) -> HttpResponse:
         "profile": profile,
         "versions": versions,
         "version": chosen,
+        "detectors": detectors.shown(chosen.detectors),
         "options": {key: value for key, value in chosen.provider_options.items() if key != "scenario_text"},
         "policy": policy_of(chosen),
         "may_change": may_change(user, profile),
@@ -184,6 +186,7 @@ def _form_page(
         "providers": ProfileVersion.Provider.choices,
         "trial_workspaces": visible_workspaces(request.user).order_by("name"),
         "trial_newest": NEWEST,
+        "detector_defaults": detectors.defaults(),
     }
     return render(request, "profiles/form.html", context, status=status)
 
