@@ -7,15 +7,15 @@ from typing import Any
 import pytest
 from django.db.models.functions import Now
 
-from tests.harness import work
+from tests.harness import SEND_INVOICE, check_history, scripted_profile, work
 from tests.web.pages import page, words
-from tests.web.people import Desk
+from tests.web.people import HELD, Desk
 from tests.web.worked import finished_task
 from workspaces.actions.escalations import answer_escalation
 from workspaces.actions.rollbacks import roll_back
 from workspaces.domain.escalations import Decision
 from workspaces.engine.boxes import sandbox_for
-from workspaces.models import Checkpoint, Snapshot, Task
+from workspaces.models import Checkpoint, Message, Snapshot, StandingApproval, Task
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -51,6 +51,65 @@ def test_an_effect_that_cannot_be_undone_is_named(desk: Desk, signed_in: Any) ->
     told = seen.text("dialog")
     assert "1 effect outside the sandbox cannot be taken back" in told
     assert "send_invoice irreversible" in told
+
+
+VOID = {**SEND_INVOICE, "name": "void_invoice", "effect": "external", "command": "echo void"}
+
+
+@pytest.mark.parametrize(("compensation", "told"), [("void_invoice", "the tool void_invoice"), ("Ask Ann.", "Ask Ann")])
+def test_a_declared_compensation_is_named_and_told_the_agent_if_that_is_ticked(
+    desk: Desk, signed_in: Any, compensation: str, told: str
+) -> None:
+    tools = [{**SEND_INVOICE, "compensation": compensation}, VOID]
+    desk.version = scripted_profile(desk.owner, HELD, declared_tools=tools)
+    escalation = desk.held_call()
+    answer_escalation(escalation.pk, decision=Decision.APPROVE, actor=desk.operator)
+    task = work(escalation.task)
+    first = Checkpoint.objects.filter(task=task).order_by("seq")[0]
+    client = signed_in(desk.operator)
+    assert f"compensation: {compensation}" in page(client.get(address(first), **HX)).text("dialog")
+    dialog = page(client.get(address(first, "fork"), **HX))
+    assert f"compensation: {compensation}" in dialog.text("dialog")
+    refused = page(client.post(address(first), {"reason": "", "tell": "1"}))
+    assert refused.one("[name=tell]").has_attr("checked")
+    client.post(address(first, "fork"), {"reason": "try", "tell": "1", "hold": "1"}, **HX)
+    assert client.post(address(first), {"reason": "again", "tell": "1"}, **HX).status_code == 200
+    for each in (task, Task.objects.get(forked_from=task)):
+        message = Message.objects.filter(task=each, content__contains="They stand").get()
+        assert message.pinned
+        assert f"done. {'Its declared compensation is ' if 'tool' in told else ''}{told}" in message.content
+        check_history(each)
+
+
+def test_without_the_tick_the_agent_is_told_nothing(desk: Desk, signed_in: Any) -> None:
+    escalation = desk.held_call()
+    answer_escalation(escalation.pk, decision=Decision.APPROVE, actor=desk.operator)
+    task = work(escalation.task)
+    first = Checkpoint.objects.filter(task=task).order_by("seq")[0]
+    signed_in(desk.operator).post(address(first), {"reason": "again"}, **HX)
+    assert not Message.objects.filter(content__contains="They stand").exists()
+
+
+def test_what_is_allowed_for_always_is_listed_and_revoked(desk: Desk, signed_in: Any) -> None:
+    escalation = desk.held_call()
+    answer_escalation(escalation.pk, decision=Decision.ALWAYS, actor=desk.operator, words="monthly")
+    task = work(escalation.task)
+    standing = StandingApproval.objects.get()
+    shown = page(signed_in(desk.viewer).get(f"/tasks/{task.pk}/?panel=checkpoints"))
+    assert "monthly" in shown.text("#standing-approvals")
+    shown.none("#standing-approvals form")
+    revoke = f"/tasks/{task.pk}/approvals/{standing.pk}/revoke/"
+    assert signed_in(desk.viewer).post(revoke, {"reason": "x"}).status_code == 403
+    assert signed_in(desk.outsider).post(revoke, {"reason": "x"}).status_code == 404
+    client = signed_in(desk.operator)
+    assert client.get(revoke).status_code == 405
+    assert client.post(revoke, {"reason": " "}, **HX).status_code == 409
+    other = desk.task()
+    assert client.post(f"/tasks/{other.pk}/approvals/{standing.pk}/revoke/", {"reason": "x"}).status_code == 404
+    assert StandingApproval.objects.get().revoked_at is None
+    assert client.post(revoke, {"reason": "enough"}).status_code == 302
+    page(client.get(f"/tasks/{task.pk}/?panel=checkpoints")).none("#standing-approvals")
+    assert client.post(revoke, {"reason": "enough"}, **HX).status_code == 409
 
 
 def test_a_rollback_happens_with_a_reason_only(desk: Desk, signed_in: Any) -> None:

@@ -16,7 +16,7 @@ from workspaces.domain.states import (
 )
 from workspaces.domain.text import clip
 from workspaces.models import Branch, Checkpoint, Latch, Message, ModelCall, Step, Task, ToolCall, User
-from workspaces.queries.history import effects_since
+from workspaces.queries.effects import Standing, standing_since, words_for_the_agent
 from workspaces.queries.profiles import policy_of
 from workspaces.queries.terminal import commanded_since
 
@@ -33,13 +33,13 @@ from .words import MESSAGE_CHARS, taken
 from .workspaces import create_workspace, hold_workspace
 
 
-def roll_back(checkpoint_id: int, *, reason: str, actor: User) -> Task:
+def roll_back(checkpoint_id: int, *, reason: str, actor: User, tell: bool = False) -> Task:
     """Take the task back to a checkpoint and leave it paused there. Raises Refused.
 
     1. lock the task, which has to be quiet and free of a worker; 2. it holds its workspace (again);
     3. withdraw what is open, abandon calls without a result; 4. the next branch begins at the checkpoint,
     with its scratchpad and its pending calls; 5. the disk is put back by a worker before anything else
-    (`disk_restore`); 6. event, audit.
+    (`disk_restore`); 6. event, audit. `tell`: the agent hears, in a pinned message, which effects stand.
     """
     reason = taken(reason, "reason")
     if not reason:
@@ -65,9 +65,16 @@ def roll_back(checkpoint_id: int, *, reason: str, actor: User) -> Task:
         withdraw_open(pen, why="rolled back")
         rolled_back(pen, seq=checkpoint.seq)
         abandon_unfinished_calls(pen, why="rolled back")
+        checkpoint.task = task
+        standing = standing_since(checkpoint)
         kept = [
-            {"name": entry.tool_call.name, "tool_call": entry.tool_call_id, "state": entry.state}
-            for entry in effects_since(checkpoint)
+            {
+                "name": each.entry.tool_call.name,
+                "tool_call": each.entry.tool_call_id,
+                "state": each.entry.state,
+                **({"compensation": each.compensation} if each.compensation else {}),
+            }
+            for each in standing
         ]
         if task.status != TaskStatus.PAUSED.value:
             pen.move(TaskStatus.PAUSED)
@@ -110,6 +117,8 @@ def roll_back(checkpoint_id: int, *, reason: str, actor: User) -> Task:
             cost_usd=str(undone_cost),
             kept_effects=kept,
         )
+        if tell:
+            _tell_what_stands(pen, standing, forked=False)
         step = _put_back_pending(pen, checkpoint, branch)
         save_checkpoint(pen, step=step, snapshot=checkpoint.snapshot, fresh=False)
         pen.audit("task.rollback", reason=reason, checkpoint=checkpoint.pk, seq=checkpoint.seq, kept=kept)
@@ -130,11 +139,21 @@ def _stands_at(pen: Pen, checkpoint: Checkpoint) -> bool:
     )
 
 
-def fork(checkpoint_id: int, *, reason: str, actor: User, instruction: str = "", hold: bool = False) -> Task:
+def _tell_what_stands(pen: Pen, standing: list[Standing], *, forked: bool) -> None:
+    if standing:
+        words = words_for_the_agent(standing, forked=forked)
+        seq = pen.event(EventKind.MESSAGE_ADDED, role="operator", text=clip(words, EXCERPT_CHARS))
+        pen.message("user", f"Message from the operator: {words}", seq=seq, pinned=True)
+
+
+def fork(
+    checkpoint_id: int, *, reason: str, actor: User, instruction: str = "", hold: bool = False, tell: bool = False
+) -> Task:
     """A new task that goes on from a checkpoint, in a fork of the workspace. Raises Refused.
 
     `instruction`: more words for the fork, appended as an operator's message. The effects of the history
-    that both share are remembered for both: the ledger's key is the root task's.
+    that both share are remembered for both: the ledger's key is the root task's. `tell`: as in a rollback, of the
+    effects that the origin made after the checkpoint.
     """
     reason = taken(reason, "reason")
     if not reason:
@@ -196,6 +215,8 @@ def fork(checkpoint_id: int, *, reason: str, actor: User, instruction: str = "",
                 checkpoint_seq=checkpoint.seq,
             )
             step = _put_back_pending(pen, checkpoint, task.branch)
+            if tell:
+                _tell_what_stands(pen, standing_since(checkpoint), forked=True)
             if instruction:
                 seq = pen.event(EventKind.MESSAGE_ADDED, role="operator", text=clip(instruction, EXCERPT_CHARS))
                 pen.message("user", f"Message from the operator: {instruction}", seq=seq, pinned=True)

@@ -7,9 +7,10 @@ from decimal import Decimal
 
 from django.db.models import QuerySet
 
-from workspaces.models import Checkpoint, LedgerEntry, Message, Step, Task
+from workspaces.models import Checkpoint, Message, Step, Task
 
-from .history import effects_since, latest_checkpoint, line_of
+from .effects import Standing, standing_since
+from .history import latest_checkpoint, line_of
 
 LISTED = 60
 
@@ -26,7 +27,7 @@ class RollbackPreview:
     cost_usd: Decimal
     prompt_tokens: int
     output_tokens: int
-    effects: list[LedgerEntry]
+    effects: list[Standing]
 
     @property
     def same_disk(self) -> bool:
@@ -56,5 +57,5 @@ def rollback_preview(checkpoint: Checkpoint) -> RollbackPreview:
         cost_usd=task.cost_usd - checkpoint.cost_usd,
         prompt_tokens=task.prompt_tokens - checkpoint.prompt_tokens,
         output_tokens=task.output_tokens - checkpoint.output_tokens,
-        effects=list(effects_since(checkpoint)),
+        effects=standing_since(checkpoint),
     )

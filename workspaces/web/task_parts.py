@@ -7,6 +7,7 @@ from typing import Any
 from workspaces.domain.scratchpad import head, in_order
 from workspaces.domain.states import TaskStatus
 from workspaces.models import Task
+from workspaces.queries.approvals import standing_of
 from workspaces.queries.checkpoints import LISTED, checkpoints_of
 from workspaces.queries.incidents import of_task
 from workspaces.queries.scratchpad import authors_of
@@ -80,5 +81,6 @@ def panel_context(task: Task, panel: str, can_operate: bool) -> dict[str, Any]:
             {"checkpoint": each, "abandoned": not line.holds(each.branch.number, each.seq)} for each in listed[:LISTED]
         ]
         found["more_checkpoints"] = len(listed) > LISTED
+        found["standing"] = standing_of(task)
         found["branches"] = list(task.branches.select_related("created_by", "parent").order_by("-number"))
     return found

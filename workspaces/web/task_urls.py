@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.urls import path
 
-from .views import audit, checkpoints, contexts, files, scratchpad, tasks, traces
+from .views import approvals, audit, checkpoints, contexts, files, scratchpad, tasks, traces
 
 urlpatterns = [
     path("", tasks.show, name="task"),
@@ -24,6 +24,7 @@ urlpatterns = [
     path("steps/<int:number>/context/", contexts.show, name="task-context"),
     path("steps/<int:number>/context/parts/<int:place>/", contexts.part, name="task-context-part"),
     path("context-diff/", contexts.compare, name="task-context-diff"),
+    path("approvals/<int:standing_id>/revoke/", approvals.revoke, name="task-revoke-approval"),
     path("rollback/", checkpoints.choose, name="task-rollback-choose"),
     path("checkpoints/<int:seq>/rollback/", checkpoints.rollback, name="task-rollback"),
     path("checkpoints/<int:seq>/fork/", checkpoints.fork, name="task-fork"),

@@ -17,6 +17,7 @@ from workspaces.engine.boxes import driver_for
 from workspaces.models import Checkpoint, Task
 from workspaces.queries.access import may_operate
 from workspaces.queries.checkpoints import LISTED, RollbackPreview, offered, rollback_preview
+from workspaces.queries.effects import standing_since
 from workspaces.sandboxes.base import FileChange, SandboxError
 
 from ..access import require_role, signed_in, task_or_404, user_of
@@ -53,7 +54,7 @@ def choose(request: HttpRequest, task_id: int) -> HttpResponse:
     seq = number_or_none(request.GET.get("to"))
     if seq is None:
         raise Http404
-    query = urlencode({"reason": request.GET.get("reason", "")})
+    query = urlencode({name: request.GET[name] for name in ("reason", "tell") if request.GET.get(name)})
     return redirect(f"{reverse('task-rollback', args=[task_id, seq])}?{query}")
 
 
@@ -62,10 +63,13 @@ def rollback(request: HttpRequest, task_id: int, seq: int) -> HttpResponse:
     checkpoint = _checkpoint(request, task_id, seq)
     if gone := _no_longer_kept(request, checkpoint):
         return gone
-    typed = {"reason": request.POST.get("reason") or request.GET.get("reason", "")}
+    typed: dict[str, Any] = {
+        "reason": request.POST.get("reason") or request.GET.get("reason", ""),
+        "tell": bool(request.POST.get("tell") or request.GET.get("tell")),
+    }
     if request.method == "POST":
         try:
-            rollbacks.roll_back(checkpoint.pk, reason=typed["reason"], actor=user_of(request))
+            rollbacks.roll_back(checkpoint.pk, actor=user_of(request), **typed)
         except Refused as refusal:
             if is_htmx(request):
                 return problem(request, 409, str(refusal))
@@ -79,7 +83,7 @@ def rollback(request: HttpRequest, task_id: int, seq: int) -> HttpResponse:
 
 
 def _rollback_dialog(
-    request: HttpRequest, checkpoint: Checkpoint, typed: dict[str, str], refused: str = ""
+    request: HttpRequest, checkpoint: Checkpoint, typed: dict[str, Any], refused: str = ""
 ) -> HttpResponse:
     preview = rollback_preview(checkpoint)
     changes, trouble = _files_undone(preview)
@@ -109,6 +113,7 @@ def fork(request: HttpRequest, task_id: int, seq: int) -> HttpResponse:
         "reason": request.POST.get("reason", ""),
         "instruction": request.POST.get("instruction", ""),
         "hold": bool(request.POST.get("hold")),
+        "tell": bool(request.POST.get("tell")),
     }
     if request.method == "POST":
         try:
@@ -116,13 +121,20 @@ def fork(request: HttpRequest, task_id: int, seq: int) -> HttpResponse:
         except Refused as refusal:
             if is_htmx(request):
                 return problem(request, 409, str(refusal))
-            return _dialog(request, "checkpoints/_fork.html", checkpoint, typed, str(refusal))
+            return _fork_dialog(request, checkpoint, typed, str(refusal))
         if not is_htmx(request):
             return redirect("task", made.pk)
         response = HttpResponse(status=204)
         response["HX-Redirect"] = reverse("task", args=[made.pk])
         return response
-    return _dialog(request, "checkpoints/_fork.html", checkpoint, typed)
+    return _fork_dialog(request, checkpoint, typed)
+
+
+def _fork_dialog(
+    request: HttpRequest, checkpoint: Checkpoint, typed: dict[str, Any], refused: str = ""
+) -> HttpResponse:
+    context = typed | {"effects": standing_since(checkpoint)}
+    return _dialog(request, "checkpoints/_fork.html", checkpoint, context, refused)
 
 
 def _dialog(
