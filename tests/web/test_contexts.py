@@ -14,7 +14,7 @@ from tests.web.people import Desk
 from tests.web.worked import finished_task
 from workspaces.actions.rollbacks import roll_back
 from workspaces.actions.tasks import create_task
-from workspaces.models import Checkpoint, Message, Step, Task
+from workspaces.models import Checkpoint, Message, ModelCall, Step, Task
 from workspaces.queries.contexts import items_in, request_of
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -105,6 +105,59 @@ def test_only_members_and_staff_see_a_context(desk: Desk, signed_in: Any) -> Non
             assert signed_in(user).get(f"/tasks/{task.pk}/{address}").status_code == 200
         assert signed_in(desk.outsider).get(f"/tasks/{task.pk}/{address}").status_code == 404
     assert signed_in(desk.viewer).get(f"/tasks/{task.pk}/steps/77/context/").status_code == 404
+
+
+COMPACTED = """
+    side: {summary: {text: The agent counted to a large number and noted nothing.}}
+    replies:
+      - text: I count and say so at length, %s.
+        repeat: 9
+        calls: [{name: shell, arguments: {command: "seq 1 1500; echo {{index}}"}}]
+      - calls: [{name: finish, arguments: {summary: done}}]
+"""
+
+
+def compacted_task(desk: Desk) -> Task:
+    """Whose long outputs were moved to files, and its older turns summarised."""
+    version = scripted_profile(
+        desk.owner,
+        COMPACTED % ("word " * 400),
+        context_window_tokens=8_000,
+        max_output_tokens=500,
+        input_usd_per_mtok="3",
+        output_usd_per_mtok="15",
+    )
+    return work(create_task(workspace=desk.workspace, profile_version=version, instruction="Count.", actor=desk.owner))
+
+
+def test_the_receipt_of_a_compaction_can_be_opened_and_read(desk: Desk, signed_in: Any) -> None:
+    task = compacted_task(desk)
+    client = signed_in(desk.viewer)
+    rows = page(client.get(f"/tasks/{task.pk}/?group=model"))
+    links = [str(link["href"]) for link in rows.all("#trace a") if link.get_text(strip=True) == "Receipt"]
+    assert links
+    seen = [page(client.get(link)) for link in links]
+    for one in seen:
+        assert "word for word" in one.text("#pinned-proof")
+        assert "less" in one.text("#receipt-sum")
+    moved = next(one for one in seen if one.all("section[aria-labelledby=offloaded-title]"))
+    for link in moved.all("section[aria-labelledby=offloaded-title] a.file-name"):
+        assert client.get(str(link["href"])).status_code == 200
+    told = next(one for one in seen if one.all("#summary-text"))
+    assert "counted to a large number" in told.text("#summary-text")
+    call = ModelCall.objects.filter(task=task, purpose="summary").order_by("pk")[0]
+    assert told.one(f'a[href="/tasks/{task.pk}/replies/{call.pk}/"]')
+    assert "$" in told.text("section[aria-labelledby=summary-title] table")
+    last = Step.objects.filter(task=task).latest("number")
+    shown = page(client.get(f"/tasks/{task.pk}/steps/{last.number}/context/"))
+    assert "equals the one" in shown.text("#context-proof")
+    assert {str(link["href"]).split("kind=")[1] for link in shown.all(".window-bar a")} >= {"summary", "pinned"}
+    assert "Sent in the place of" in shown.text(".context-parts")
+    compared = page(client.get(f"/tasks/{task.pk}/context-diff/?from=2&to={last.number}"))
+    assert compared.all("section[aria-labelledby=removed-title] .context-part")
+    for user, status in ((desk.staff, 200), (desk.owner, 200), (desk.outsider, 404)):
+        assert signed_in(user).get(links[0]).status_code == status
+    assert client.get(f"/tasks/{task.pk}/compactions/1/").status_code == 404
 
 
 def test_a_step_before_any_request_has_nothing_to_compare(desk: Desk, signed_in: Any) -> None:

@@ -23,6 +23,7 @@ urlpatterns = [
     path("replies/<int:reply_id>/", traces.reply, name="task-reply"),
     path("steps/<int:number>/context/", contexts.show, name="task-context"),
     path("steps/<int:number>/context/parts/<int:place>/", contexts.part, name="task-context-part"),
+    path("compactions/<int:seq>/", contexts.receipt, name="task-receipt"),
     path("context-diff/", contexts.compare, name="task-context-diff"),
     path("approvals/<int:standing_id>/revoke/", approvals.revoke, name="task-revoke-approval"),
     path("rollback/", checkpoints.choose, name="task-rollback-choose"),

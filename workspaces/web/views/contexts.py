@@ -22,6 +22,7 @@ from workspaces.queries.context_pages import (
     steps_offered,
 )
 from workspaces.queries.contexts import NotRebuilt, Rebuilt, items_in, request_of
+from workspaces.queries.receipts import receipt_of
 from workspaces.queries.windows import NAMES, context_of
 
 from ..access import signed_in, task_or_404
@@ -93,6 +94,17 @@ def part(request: HttpRequest, task_id: int, number: int, place: int) -> HttpRes
     if is_htmx(request):
         return render(request, "trace/_whole.html", {"text": items[place].text})
     return HttpResponse(items[place].text, content_type="text/plain; charset=utf-8")
+
+
+@signed_in
+@require_safe
+def receipt(request: HttpRequest, task_id: int, seq: int) -> HttpResponse:
+    """What a compaction took out of the context, from where to where, and what stayed."""
+    task = task_or_404(request, task_id)
+    found = receipt_of(task, seq)
+    if found is None:
+        raise Http404
+    return render(request, "contexts/receipt.html", {"task": task, "receipt": found})
 
 
 @signed_in
