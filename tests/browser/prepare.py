@@ -54,9 +54,9 @@ def member(workspace_id: int, user_id: int, role: str) -> None:
     add_member(Workspace.objects.get(pk=workspace_id), User.objects.get(pk=user_id), Role(role))
 
 
-def profile(owner: int, scenario: str, invoices: bool = True, name: str = "") -> int:
+def profile(owner: int, scenario: str, invoices: bool = True, name: str = "", **fields: Any) -> int:
     declared = [SEND_INVOICE] if invoices else []
-    version = scripted_profile(User.objects.get(pk=owner), scenario, declared_tools=declared)
+    version = scripted_profile(User.objects.get(pk=owner), scenario, declared_tools=declared, **fields)
     return version.pk
 
 

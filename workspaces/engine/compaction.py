@@ -351,6 +351,11 @@ def _ask_about_full(run: Run, step: Step, built: Built, work: Compaction) -> Non
         tried = ["It has been made smaller already."]
     if work.failed:
         tried.append(f"No summary: {work.failed}.")
+    if manifest.learned_tokens is not None:
+        tried.append(
+            f"The profile's window is {run.version.context_window_tokens:,}, but the provider was seen to hold only "
+            f"{manifest.learned_tokens:,}: resolve the incident about it when the server holds more."
+        )
     words = rules.why_full(
         pinned,
         tools=manifest.tokens(SegmentKind.TOOLS),

@@ -43,7 +43,7 @@ _LOOKS: dict[str, tuple[str, str, str, str]] = {
     K.INTAKE_DONE.value: ("files brought in", "folder", "grey", PLAIN),
     K.INTAKE_FAILED.value: ("files could not be brought in", "folder", "red", PLAIN),
     K.STEP_STARTED.value: ("step", "chevron", "grey", "trace/_step.html"),
-    K.CONTEXT_BUILT.value: ("context built", "grid", "grey", PLAIN),
+    K.CONTEXT_BUILT.value: ("context built", "grid", "grey", "trace/_built.html"),
     K.CONTEXT_COMPACTED.value: ("context compacted", "box", "violet", "trace/_compacted.html"),
     K.SUMMARY_REFUSED.value: ("summary refused", "alert", "amber", PLAIN),
     K.MODEL_CALLED.value: ("model asked", "robot", "grey", PLAIN),
