@@ -2,6 +2,8 @@
 
 Each is told the same trail after each step and says whether it would speak. Where a description leaves room, the
 reading that finds more is taken: OpenHands' error is any failed call, its monologue any three replies without a call.
+Left out is what needs a model (Gemini CLI asks one after 30 turns), what is about context windows (OpenHands' fifth
+rule) and what goes by the names of OpenClaw's own polling tools.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -98,8 +99,6 @@ def test_a_disk_that_somebody_else_changed_begins_the_count_anew() -> None:
 
 
 def _on_disk(turn: Any, disk: str) -> Any:
-    from dataclasses import replace
-
     return replace(turn, disk=disk)
 
 
@@ -136,8 +135,6 @@ def test_counters_percentages_hashes_and_time_left_are_news(result: str) -> None
 
 
 def test_what_was_clipped_is_compared_by_its_hash() -> None:
-    from dataclasses import replace
-
     made = trail(READS, READS, READS, READS)
     turns = [replace(turn, calls=(replace(turn.calls[0], result_hash=f"{turn.step:064x}"),)) for turn in made.turns]
     assert find(type(made)(tuple(turns))) == []
@@ -149,6 +146,15 @@ def test_a_sub_command_of_an_editor_is_no_command_line() -> None:
     assert found(FAILS, change, FAILS, view, FAILS) == []  # an unknown tool outside the sandbox: it may change things
     assert found(FAILS, ["shell", "date", "two"], FAILS, ["shell", "date", "two"], FAILS) == []
     assert found(FAILS, ["shell", "date", "two"], FAILS, ["shell", "ls", "a"], FAILS) == ["same_error"]
+
+
+def test_arguments_that_were_clipped_are_compared_by_their_hash() -> None:
+    made = trail(*[["write_file", ["a", "b"], "written"]] * 4)
+    clipped = [replace(turn.calls[0], arguments='{"content":"the same beginn') for turn in made.turns]
+    other = [replace(call, call_hash=f"{call.step:064x}") for call in clipped]
+    for calls, expected in ((clipped, 1), (other, 0)):
+        turns = [replace(turn, calls=(call,)) for turn, call in zip(made.turns, calls, strict=True)]
+        assert len(find(type(made)(tuple(turns)))) == expected
 
 
 def test_equal_calls_in_one_reply_are_one() -> None:
@@ -187,6 +193,13 @@ def test_rounds_with_different_results_are_no_cycle() -> None:
 def test_a_longer_or_noisy_round_is_circling() -> None:
     assert found(*others(8) * 3) == ["circling"]
     assert found(*others(8) * 2) == []
+
+
+def test_looking_at_several_jobs_in_any_order_is_no_circling_where_waiting_is_the_task() -> None:
+    a, b, c = others(3)
+    turns = [a, b, c, b, a, c, a, c, b, c, b, a, b, a, c, a]
+    assert found(*turns) == ["circling"]
+    assert found(*turns, instruction="Wait for the three jobs.") == []
 
 
 def test_a_file_changed_back_and_forth_is_a_loop_in_its_second_round() -> None:
@@ -296,6 +309,12 @@ def test_waiting_does_not_heal_a_definite_error() -> None:
     wrong = ["shell", "sleep 5; python a.py", "!exit code 1\nSyntaxError: invalid syntax"]
     assert found(*[wrong] * 7) == []
     assert found(*[wrong] * 8) == ["same_error"]
+
+
+def test_a_test_that_fails_with_a_timeout_is_a_definite_error() -> None:
+    timed_out = ["shell", "npm test", "!exit code 1\nexpected 200, got 503: timed out"]
+    assert found(*[timed_out] * 3) == ["same_error"]
+    assert found(*[["shell", "curl -sf x", "!exit code 22\nHTTP 503"]] * 7) == []
 
 
 def test_a_failing_test_is_no_poll_though_the_instruction_speaks_of_waiting() -> None:
