@@ -110,6 +110,15 @@ def test_cosmetic_changes_of_a_failing_call_are_the_same_call(variant: str) -> N
     assert found(FAILS, ["shell", variant, FAILS[2]], FAILS) == ["same_error"]
 
 
+def test_another_number_or_temporary_name_is_no_other_call_when_it_fails() -> None:
+    waits = [["shell", f"curl --max-time {n}0 http://x", "!exit code 6\nno such host: x"] for n in (1, 2, 3)]
+    assert found(*waits) == ["same_error"]
+    clones = [["shell", f"git clone x /tmp/try{n}", f"!exit code 128\nInto /tmp/try{n}: not found"] for n in (1, 2, 3)]
+    assert found(*clones) == ["same_error"]
+    builds = [["shell", "docker build .", f"!exit code 1\n#7 1.{n}4 ERROR: no foo"] for n in (1, 2, 3)]
+    assert found(*builds) == ["same_error"]
+
+
 def test_another_flag_is_another_call() -> None:
     calls = [["shell", f"npm test {flag}", FAILS[2]] for flag in ("--runInBand", "--ci", "--silent")]
     assert found(*calls) == []
@@ -216,6 +225,15 @@ def test_the_same_words_three_times() -> None:
     say = [{"text": f"Number {n}: I will look at the parser and then fix the error in it."} for n in range(3)]
     assert found(*say[:2]) == []
     assert found(*say) == ["same_text"]
+
+
+def test_nearly_the_same_words() -> None:
+    text = "I will open the file that holds the parser, look for the function that fails, and then mend it at once"
+    say = [{"text": text}, {"text": f"{text}!"}, {"text": text.replace("at once", "right away")}]
+    assert found(*say) == ["same_text"]
+    assert found(*say[:2], {"text": "The parser is not where the fault lies: its input was cut before it came in"}) == [
+        "no_action"
+    ]
 
 
 def test_different_words_three_times_are_paralysis() -> None:
