@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 UV_VERSION := 0.13.9
 
-.PHONY: help up test test-long check lint fmt lock test-model chaos bench-engine bench-sleep bench-idle bench-retention bench-detectors pictures sandbox-image
+.PHONY: help up test test-long check lint fmt lock test-model chaos bench-engine bench-sleep bench-idle bench-retention bench-detectors bench-context pictures sandbox-image
 
 help:
 	@echo "make up            run everything on this machine (Ctrl-C stops it)"
@@ -20,6 +20,7 @@ help:
 	@echo "make bench-sleep   saving, sleeping, waking, restoring and forking, beside docker commit"
 	@echo "make bench-idle    1,000 sleeping workspaces, and 20 that wake at once"
 	@echo "make bench-retention  what 500 steps on 500 MB keep stored"
+	@echo "make bench-context  bytes that a step writes while the history grows to 500 steps, beside LangGraph"
 	@echo "make bench-detectors  precision and recall of the detectors on the labelled traces, beside others' rules"
 	@echo "make pictures      the pictures in docs/"
 
@@ -95,6 +96,10 @@ bench-idle:
 bench-retention:
 	@$(PYTHON) agentdesk/bootstrap.py test
 	@exec $(BIN)/python -m tests.bench.retention $(ARGS)
+
+bench-context:
+	@$(PYTHON) agentdesk/bootstrap.py test
+	@exec $(BIN)/python -m tests.bench.context $(ARGS)
 
 bench-detectors:
 	@$(PYTHON) agentdesk/bootstrap.py test

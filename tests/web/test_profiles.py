@@ -102,6 +102,10 @@ def test_only_staff_make_profiles_for_the_site(desk: Desk, signed_in: SignIn) ->
         ("declared_tools", "- &a [1]\n- *a", "aliases"),
         ("declared_tools", "- .nan", "cannot be read"),
         ("options", "[1]", "one object"),
+        ("context_policy", "{keep_recents: 3}", "There is no setting"),
+        ("context_policy", "{start_at: 0.5, target: 0.6}", "smaller than start_at"),
+        ("context_policy", "{keep_recent: 0}", "a whole number from 1"),
+        ("context_policy", "{summarise: maybe}", "true or false"),
         ("options", '{"a": ' + "[" * 300 + "]" * 300 + "}", "cannot be read"),
         ("input_usd_per_mtok", "99999999999", "less than or equal to"),
         ("name", " ", "Give the profile a name"),
@@ -118,6 +122,17 @@ def test_a_refused_form_keeps_everything_but_the_key(
     assert [tag["value"] for tag in got.all("input[name=tools][checked]")] == ["shell", "finish"]
     assert KEY not in response.content.decode()
     assert not AgentProfile.objects.filter(name="Reviewer").exists()
+
+
+def test_a_context_policy_is_taken_shown_and_carried_into_the_next_version(desk: Desk, signed_in: SignIn) -> None:
+    client = signed_in(desk.operator)
+    policy = "{start_at: 0.7, target: 0.5, summarise: false}"
+    assert client.post("/profiles/new/", form(desk, context_policy=policy)).status_code == 302
+    version = ProfileVersion.objects.get(profile__name="Reviewer")
+    assert version.context_policy == {"start_at": 0.7, "target": 0.5, "summarise": False}
+    assert "0.7" in page(client.get(f"/profiles/{version.profile_id}/")).text("#context-policy")
+    next_form = page(client.get(f"/profiles/{version.profile_id}/new-version/"))
+    assert '"summarise": false' in next_form.text("#id_context_policy")
 
 
 def test_declared_tools_are_taken_as_yaml(desk: Desk, signed_in: SignIn) -> None:

@@ -10,6 +10,7 @@ import yaml
 from django import forms
 from django.db.models import QuerySet
 
+from workspaces.domain.compaction import read_policy as context_policy
 from workspaces.domain.detection import problems as detector_problems
 from workspaces.domain.policy import CALL_FIELDS, RESULT_FIELDS, Policy, PolicyError, read_policy
 from workspaces.domain.retention import EVERY, LAST
@@ -109,6 +110,21 @@ class PolicyField(StructuredField):
         return read_policy(self.clean(text))
 
 
+class ContextField(StructuredField):
+    """When and how a context is compacted: what differs from the defaults."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(dict, **kwargs)
+
+    def clean(self, value: Any) -> dict[str, Any]:
+        written: dict[str, Any] = super().clean(value)
+        try:
+            context_policy(written)
+        except ValueError as error:
+            raise forms.ValidationError(str(error)) from None
+        return written
+
+
 class VersionForm(forms.Form):
     """What every version says."""
 
@@ -124,6 +140,7 @@ class VersionForm(forms.Form):
     policy = PolicyField()
     mcp_servers = StructuredField(list)
     detectors = StructuredField(dict)
+    context_policy = ContextField()
     scenario = forms.ChoiceField(required=False)
     scenario_text = forms.CharField(required=False, strip=False, max_length=MAX_SOURCE_CHARS)
     options = StructuredField(dict)
@@ -204,6 +221,7 @@ class VersionForm(forms.Form):
             "policy": data["policy"],
             "mcp_servers": data["mcp_servers"],
             "detectors": data["detectors"],
+            "context_policy": data["context_policy"],
             "provider_options": self.provider_options(data),
         }
 
@@ -240,6 +258,7 @@ def initial_of(version: ProfileVersion) -> dict[str, Any]:
         "policy": _policy_text(version.policy),
         "mcp_servers": json.dumps(version.mcp_servers, indent=2) if version.mcp_servers else "",
         "detectors": json.dumps(version.detectors, indent=2) if version.detectors else "",
+        "context_policy": json.dumps(version.context_policy, indent=2) if version.context_policy else "",
         "keep_key": version.key_id is not None,
         "input_usd_per_mtok": _plain(version.input_usd_per_mtok),
         "output_usd_per_mtok": _plain(version.output_usd_per_mtok),
