@@ -322,6 +322,8 @@ WAYS: list[tuple[str, str, str]] = [
     ("incidents", "an incident was resolved in silence",
      "UPDATE workspaces_incident SET state = 'resolved', resolved_at = now() WHERE task_id = {done}"),
     ("incidents", "a nudge is not in the trace", "UPDATE workspaces_incident SET nudges = 2 WHERE task_id = {done}"),
+    ("tool-definitions", "a server's tool was called by a definition that nobody accepted",
+     "UPDATE workspaces_toolcall SET result_data = '{{\"mcp_server\": \"a\"}}' WHERE task_id = {done}"),
     ("learned-windows", "a prompt is called cut and no incident says so",
      "UPDATE workspaces_modelcall SET prompt_truncated = TRUE WHERE task_id = {done}"),
     ("learned-windows", "a window was learned from something else",

@@ -71,7 +71,8 @@ class Ground:
     def accepted(self, scenario: str) -> Task:
         """A task whose server's definitions were accepted after a first one had looked at them."""
         version = self.profile(scenario)
-        work(self.task(version))
+        looked = work(self.task(version))
+        assert ToolDefinition.objects.filter(offered=True).exists(), events(looked, "tools.looked")
         sandbox_for(self.workspace).write("calls.txt", b"")
         self.accept(version)
         return self.task(version)

@@ -361,7 +361,7 @@ def test_a_call_whose_connection_breaks_is_unknown(call: Call) -> None:
     broken = RawServer(mcp=break_at_the_call)
     try:
         with pytest.raises(OutcomeUnknown, match="far__pay on the server far was called, and no answer came"):
-            call(tool_of(far(broken.url("mcp"), timeout_s=20), definition("pay")), amount=5)
+            call(tool_of(far(broken.url("mcp"), timeout_s=60), definition("pay")), amount=5)
     finally:
         broken.close()
     assert sum('"tools/call"' in seen for seen in broken.seen) == 1

@@ -78,6 +78,23 @@ def test_an_operator_reads_what_is_new_accepts_it_and_sees_what_changes(desk: De
     assert list(mcp_tools(version)[0]) == ["bank__pay"]
 
 
+def test_a_definition_that_was_replaced_is_asked_about_again_when_it_is_back(desk: Desk, signed_in: SignIn) -> None:
+    client = signed_in(desk.operator)
+    version = profile_with(desk, client)
+    (first,) = lists(version, definition("pay"))
+    decide(client, version, "accept", first)
+    (second,) = lists(version, definition("pay", description="Better."))
+    decide(client, version, "accept", second)
+    lists(version, definition("pay"))
+    assert "an earlier definition of it is back" in mcp_tools(version)[1]["bank__pay"].why
+    assert "1 to decide" in page(client.get(address(version))).text("#server-bank")
+    assert decide(client, version, "accept", first).status_code == 302
+    assert list(mcp_tools(version)[0]) == ["bank__pay"]
+    lists(version)
+    assert "does not offer it any more" in mcp_tools(version)[1]["bank__pay"].why
+    assert "no longer offered" in page(client.get(address(version))).text("#server-bank")
+
+
 def test_what_is_accepted_is_what_was_read(desk: Desk, signed_in: SignIn) -> None:
     client = signed_in(desk.operator)
     version = profile_with(desk, client)

@@ -29,7 +29,7 @@ class Seen:
 
 
 def record_listing(profile_id: int, server: McpServer, offered: Sequence[Offered], *, looked: bool = True) -> Seen:
-    """A server's list as it is now. A definition that was never seen waits for a person, as does one that is back.
+    """A server's list as it is now. A definition that was never seen waits for a person, as does one that was replaced.
 
     Writing the same list again changes nothing but when it was looked at (with `looked`).
     """
@@ -81,9 +81,7 @@ def _offer(row: ToolServer, one: Offered, now: datetime) -> ToolDefinition:
     )
     if not made:
         found.offered, found.seen_at = True, now
-        if found.state == S.REPLACED:  # it was given up for a newer one: whether it may come back is asked again
-            found.state, found.decided_by, found.decided_at, found.reason = S.QUARANTINED, None, None, ""
-        found.save(update_fields=["offered", "seen_at", "state", "decided_by", "decided_at", "reason"])
+        found.save(update_fields=["offered", "seen_at"])
     return found
 
 
@@ -114,14 +112,16 @@ def refuse_definitions(profile: AgentProfile, ids: Sequence[int], *, actor: User
         raise Refused("Say why: the reason stays with the definition.")
     with transaction.atomic():
         now = database_now()
-        rows = _waiting(profile, ids, also=(S.ACCEPTED,))
+        rows = _waiting(profile, ids, also=(S.ACCEPTED, S.REPLACED))
         for row in rows:
             _decide(row, S.REFUSED, actor, reason, now)
         _audit(profile, "tool.refuse", actor, reason, rows)
         return len(rows)
 
 
-def _waiting(profile: AgentProfile, ids: Sequence[int], also: tuple[str, ...] = (S.REFUSED,)) -> list[ToolDefinition]:
+def _waiting(
+    profile: AgentProfile, ids: Sequence[int], also: tuple[str, ...] = (S.REFUSED, S.REPLACED)
+) -> list[ToolDefinition]:
     rows = list(
         ToolDefinition.objects.select_for_update(of=("self",))
         .filter(server__profile=profile, pk__in=ids)
@@ -147,6 +147,10 @@ def _audit(profile: AgentProfile, action: str, actor: User, reason: str, rows: S
         action=action,
         reason=reason,
         workspace=profile.workspace,
-        data={"profile": profile.name, "definitions": [{"name": row.name, "hash": row.fingerprint} for row in rows]},
+        data={
+            "profile": profile.name,
+            "profile_id": profile.pk,
+            "definitions": [{"name": row.name, "hash": row.fingerprint} for row in rows],
+        },
         at=database_now(),
     )

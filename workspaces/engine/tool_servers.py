@@ -32,7 +32,7 @@ from workspaces.wire.driving import CallInterrupted
 logger = logging.getLogger(__name__)
 
 PAGE_LOOK_S = 15.0
-LOOK_S = 30.0  # a server that needs longer to list its tools is looked at again by the next task
+LOOK_S = 60.0  # a server that needs longer to list its tools is looked at again by the next task
 NAMED = 20
 S = ToolDefinition.State
 
@@ -82,7 +82,9 @@ def _look(run: Run, disk: Disk, server: McpServer) -> None:
         return
     seen = record_listing(run.version.profile_id, server, offered)
     waiting = list(
-        ToolDefinition.objects.filter(server=seen.server, offered=True, state=S.QUARANTINED).order_by("name")
+        ToolDefinition.objects.filter(server=seen.server, offered=True, state__in=ToolDefinition.WAITING).order_by(
+            "name"
+        )
     )
     with writing(run.task.pk, fence=run.fence) as pen:
         seq = _event(pen, server, offered, waiting, None)
@@ -127,7 +129,7 @@ class Watcher:
         seen = record_listing(run.version.profile_id, server, offered, looked=False)
         if not seen.fresh and not seen.gone:
             return
-        waiting = [row for row in seen.fresh if row.state == S.QUARANTINED]
+        waiting = [row for row in seen.fresh if row.state in ToolDefinition.WAITING]
         step = self.step.number if self.step else None
         with writing(run.task.pk, fence=run.fence) as pen:
             seq = _event(pen, server, offered, waiting, step, gone=seen.gone)

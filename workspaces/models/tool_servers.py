@@ -37,6 +37,8 @@ class ToolDefinition(models.Model):
         REFUSED = "refused"
         REPLACED = "replaced", "accepted earlier"
 
+    WAITING = (State.QUARANTINED, State.REPLACED)  # offered in one of these, it waits for a person
+
     server = models.ForeignKey(ToolServer, models.CASCADE, related_name="definitions")
     tool = models.CharField(max_length=200)  # as the server names it
     name = models.CharField(max_length=64)  # as the model does

@@ -18,6 +18,7 @@ from workspaces.tools.mcp import McpTool, WithheldTool
 S = ToolDefinition.State
 WHY = {
     S.QUARANTINED: "its definition is new, and no operator has accepted it yet",
+    S.REPLACED: "an earlier definition of it is back, and no operator has accepted it again yet",
     S.REFUSED: "an operator has refused its definition",
 }
 CHANGED = "its definition has changed since an operator accepted it, and nobody has accepted the new one yet"
@@ -44,7 +45,6 @@ def mcp_tools(version: ProfileVersion) -> tuple[dict[str, Tool], dict[str, Withh
     except InvalidToken:  # a server that needs a token is not asked without one
         return {}, {}
     rows = ToolDefinition.objects.filter(server__profile_id=version.profile_id).select_related("server")
-    rows = rows.exclude(state=S.REPLACED)
     tools: dict[str, Tool] = {}
     withheld: dict[str, WithheldTool] = {}
     found = list(rows.order_by("server__name", "name", "offered", "pk"))
@@ -58,7 +58,7 @@ def mcp_tools(version: ProfileVersion) -> tuple[dict[str, Tool], dict[str, Withh
         elif row.offered:
             known = row.state == S.QUARANTINED and (row.server_id, row.tool) in accepted
             withheld[row.name] = WithheldTool(row.name, CHANGED if known else WHY[S(row.state)])
-        else:
+        elif row.state == S.ACCEPTED:
             withheld.setdefault(row.name, WithheldTool(row.name, GONE))
     return tools, {name: tool for name, tool in withheld.items() if name not in tools}
 
@@ -122,6 +122,6 @@ def _listed(server: McpServer, row: ToolDefinition, accepted: ToolDefinition | N
         effect=server.effect_of(row.definition),
         hints=tuple(words for name, words in _HINTS.items() if hints.get(name) is True),
         diff=unified_diff(before, shown(row.definition), row.tool) if before else "",
-        waits=row.offered and row.state == S.QUARANTINED,
+        waits=row.offered and row.state in ToolDefinition.WAITING,
         changed=bool(before),
     )

@@ -49,6 +49,22 @@ RULES = [
         """,
     ),
     Rule(
+        "tool-definitions",
+        "a tool of an MCP server was called only by a definition that a person had accepted before",
+        "toolcall",
+        """
+        SELECT c.task_id, format('call %s (%s) went by a definition that nobody had accepted', c.id, c.name)
+          FROM workspaces_toolcall c
+          JOIN workspaces_task t ON t.id = c.task_id
+          JOIN workspaces_profileversion v ON v.id = t.profile_version_id
+         WHERE :task(c.task_id) AND c.result_data ? 'mcp_server' AND NOT EXISTS (
+               SELECT 1 FROM workspaces_auditentry a
+                WHERE a.action = 'tool.accept' AND (a.data->>'profile_id')::bigint = v.profile_id
+                  AND a.at <= c.started_at AND a.data->'definitions' @>
+                      jsonb_build_array(jsonb_build_object('name', c.name, 'hash', c.result_data->>'definition')))
+        """,
+    ),
+    Rule(
         "effect-again",
         "no effect began after it was completed",
         "ledgerentry",
