@@ -39,6 +39,12 @@ ON_EXPIRY: dict[EscalationKind, str] = {
     EscalationKind.QUESTION: "the agent is told that nobody answered",
 }
 OTHERWISE_ON_EXPIRY = "the task is paused"
+LEDGER_WORDS: dict[str, str] = {
+    LedgerEntry.State.INTENDED: "begun, never completed",
+    LedgerEntry.State.COMPLETED: "completed meanwhile",
+    LedgerEntry.State.NOT_DONE: "found not to have happened",
+    LedgerEntry.State.UNKNOWN: "begun, then given up",
+}
 RAISED_ON_EXPIRY = "an owner is asked, with a new deadline"
 NEEDS: dict[str, str] = {
     Approver.OWNER.value: "An owner of this workspace has to approve it.",
@@ -190,7 +196,7 @@ class Card:
             started_at=begun.started_at,
             attempt=begun.attempt,
             key=call.effect_key,
-            ledger=entry.get_state_display() if entry else "",
+            ledger=LEDGER_WORDS[entry.state] if entry else "",
             output=begun.result,
         )
 
