@@ -22,7 +22,7 @@ from workspaces.domain.effects import effect_key
 from workspaces.domain.escalations import Decision
 from workspaces.domain.states import PauseMode, TaskStatus
 from workspaces.engine.boxes import sandbox_for
-from workspaces.models import Checkpoint, Escalation, LedgerEntry, Task, ToolCall
+from workspaces.models import Checkpoint, Escalation, Incident, LedgerEntry, Task, ToolCall
 from workspaces.queries.history import effects_since
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -82,6 +82,16 @@ def lost(bank: Path, *, made: bool = False, **tool: Any) -> Task:
     task = work(task)
     assert question(task).kind == "unknown_outcome"
     return task
+
+
+def test_an_outcome_that_nobody_knows_is_an_incident_until_a_person_says(bank: Path) -> None:
+    task = lost(bank)
+    found = Incident.objects.get(task=task)
+    assert (found.kind, found.rung, question(task).incident) == ("unknown_outcome", "escalated", found)
+    answer(task, Decision.NOT_DONE)
+    found.refresh_from_db()
+    assert (found.state, found.resolved_by) == ("resolved", task.created_by)
+    assert work(task).status == "succeeded"
 
 
 def together(tasks: list[Task], patched: pytest.MonkeyPatch) -> list[Task]:

@@ -11,7 +11,7 @@ import yaml
 
 from tests.harness import events, scripted_task, work
 from workspaces.engine.boxes import sandbox_for
-from workspaces.models import Message, Task
+from workspaces.models import Incident, Message, Task
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -58,6 +58,22 @@ EXPECTED: dict[str, tuple[list[str], str]] = {
 }
 
 
+# what the detectors make of it, and how far the runtime went
+INCIDENTS: dict[str, list[tuple[str, str, str]]] = {
+    "qwen0.5b-fence_native_t0.0_hello_0": [("truncation", "call_cut", "nudged")],
+    "qwen1.5b-fence_gbnf_t0.0_fix_0": [("false_claim", "tests_failed_last", "noted")],
+    # a test that was overwritten, then passed: no rule compares it with what was asked
+    "qwen1.5b-fence_native_required_t0.0_fix_0": [],
+    "qwen1.5b-fence_native_required_t0.7_fix_1": [("loop", "cycle_of_2", "nudged")],
+    "qwen1.5b_gbnf_t0.7_hello_4": [("loop", "same_call_same_result", "nudged")],
+    "qwen1.5b_native_lenient_t0.7_hello_1": [("paralysis", "no_action", "escalated")],
+    "qwen1.5b_native_required_t0.0_hello_0": [("truncation", "reply_cut", "nudged")],
+    "qwen1.5b_native_t0.0_hello_0": [],
+    "qwen1.5b_native_t0.7_hello_5": [],
+    "qwen1.5b_native_t0.7_hello_8": [],
+}
+
+
 def play(name: str) -> Task:
     replies: list[dict[str, Any]] = []
     for reply in json.loads((TRANSCRIPTS / f"{name}.json").read_text())["replies"]:
@@ -87,10 +103,12 @@ def test_every_transcript_has_its_expectation() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(EXPECTED))
-def test_a_transcript_ends_in_its_recorded_verdicts(name: str) -> None:
+def test_a_transcript_ends_in_its_recorded_verdicts_and_incidents(name: str) -> None:
     task = play(name)
     verdicts, status = EXPECTED[name]
     assert (recorded(task), task.status) == (verdicts, status)
+    found = Incident.objects.filter(task=task).order_by("pk")
+    assert list(found.values_list("kind", "pattern", "rung")) == INCIDENTS[name]
 
 
 def test_arguments_cut_at_the_token_limit_are_evidence_and_never_written() -> None:
