@@ -24,7 +24,7 @@ from workspaces.models import Branch, Task
 from .history import line_of
 
 TEXT_CHARS = 4_000  # of a reply, a result or arguments that a detector sees
-MOST_ROWS = 8 * WINDOW  # a turn has five rows that matter; an outage or a diary has more, and shortens the window
+MOST_ROWS = 4 * WINDOW  # a turn has three rows that matter; an outage or a diary has more, and shortens the window
 MOST_CALLS = 10 * WINDOW
 ALL_CALLS = 2_000  # of a line, for a claim
 
