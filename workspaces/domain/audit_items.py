@@ -64,13 +64,13 @@ def lost_history(facts: Facts) -> list[Item]:
         control(
             "Another worker goes on",
             P.PRESENT,
-            f"leases and fences; it happened {times(facts.taken_over)} here",
+            f"leases and fences; {times(facts.taken_over)}",
             trace(facts, group="state", words="State events"), C.LONG_HORIZON,
         ),
         control(
             "A completed effect is replayed, not repeated",
             P.PARTIAL if facts.open_networks else P.PRESENT,
-            f"{times(facts.replayed)} here"
+            f"{times(facts.replayed)}"
             + (f"; but {open_to(facts)} by commands that the ledger does not see" if facts.open_networks else ""),
             page(facts, "calls", "Calls"), C.TOOL_USE, C.SAFETY,
         ),

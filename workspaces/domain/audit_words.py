@@ -96,7 +96,7 @@ def n(count: int, noun: str, plural: str = "") -> str:
 
 
 def times(count: int) -> str:
-    return "never" if not count else "once" if count == 1 else f"{count:,} times"
+    return "not needed here so far" if not count else f"needed {'once' if count == 1 else f'{count:,} times'} here"
 
 
 def listed(names: Sequence[str], limit: int = 4) -> str:
