@@ -53,7 +53,9 @@ def test_what_is_stored_is_what_was_reckoned_with() -> None:
 
 
 def test_calls_are_counted_alike_where_provider_and_host_are_the_same() -> None:
-    one = endpoint_of("openai", "https://Me:secret@API.example.com:8443/v1", 1)
-    assert one == endpoint_of("openai", "https://api.example.com:8443/other", 2) == "openai api.example.com:8443"
-    assert endpoint_of("openai", "", 1) == "openai"
-    assert endpoint_of("scripted", "", 1) != endpoint_of("scripted", "", 2)
+    one = endpoint_of("openai", "https://Me:secret@API.example.com:8443/v1", 1, "m")
+    same = endpoint_of("openai", "https://api.example.com:8443/other", 2, "m")
+    assert one == same == "openai api.example.com:8443 m"
+    assert endpoint_of("openai", "", 1, "m") == "openai m"
+    assert one != endpoint_of("openai", "https://api.example.com:8443/v1", 1, "n")
+    assert endpoint_of("scripted", "", 1, "m") != endpoint_of("scripted", "", 2, "m")

@@ -16,7 +16,7 @@ from workspaces.actions.tasks import create_task
 from workspaces.engine import truncation
 from workspaces.engine.run import Run
 from workspaces.models import Incident, LearnedWindow, ModelCall, Step, Task
-from workspaces.queries.calibration import Limits, calibration_of
+from workspaces.queries.calibration import Limits
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -145,6 +145,6 @@ def test_words_that_were_cut_are_told_with_their_limit(server: Server) -> None:
 def test_calls_whose_prompt_was_cut_teach_nothing() -> None:
     task = work(scripted_task("replies: [{calls: [{name: note, arguments: {section: plan, text: a}}], repeat: 5}]"))
     version = task.profile_version
-    assert calibration_of(version).samples >= 3
+    assert Limits.of(version).calibration.samples >= 3
     ModelCall.objects.filter(task=task).update(prompt_truncated=True)
-    assert calibration_of(version).samples == 0
+    assert Limits.of(version).calibration.samples == 0

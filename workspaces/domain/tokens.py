@@ -14,6 +14,7 @@ from statistics import median
 from typing import Any
 
 SAMPLES = 20  # newest calls of a model that are looked at
+ENDPOINT_CHARS = 420
 _FEWEST = 3
 _FEWEST_FOR_LINE = 6
 _SPREAD_FOR_LINE = 1.5  # the largest request over the smallest: below it a slope is noise
@@ -89,9 +90,9 @@ def error_percent(expected: int, counted: int) -> float:
     return round(100 * (expected - counted) / counted, 1) if counted else 0.0
 
 
-def endpoint_of(provider: str, base_url: str, version_id: int) -> str:
-    """Who counts: calls of one model at one endpoint are counted alike. A script counts as its author likes."""
+def endpoint_of(provider: str, base_url: str, version_id: int, model: str) -> str:
+    """Who counts what: calls with the same text here are counted alike. A script counts as its author likes."""
     if provider == "scripted":
-        return f"scripted {version_id}"
+        return f"scripted {version_id} {model}"[:ENDPOINT_CHARS]
     host = base_url.partition("://")[2].partition("/")[0].rpartition("@")[2].lower()
-    return f"{provider} {host}".strip()[:200]
+    return " ".join(part for part in (provider, host[:200], model) if part)[:ENDPOINT_CHARS]

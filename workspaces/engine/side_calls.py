@@ -44,7 +44,7 @@ def ask(run: Run, step: Step, request: ChatRequest, *, may_wait: bool = True) ->
         model=request.model,
         request_hash=digest,
         tokens=sum(estimate_tokens(message.content) for message in request.messages),
-        endpoint=endpoint(run.version),
+        endpoint=endpoint(run.version, request.model),
     )
     try:
         return _asked(run, step, call, request)

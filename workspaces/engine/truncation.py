@@ -4,16 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from django.db.models import F
-
 from workspaces.actions import truncation as actions
 from workspaces.domain.events import EventKind
 from workspaces.domain.replies import ReplyReading
-from workspaces.domain.states import ModelCallPurpose, ModelCallStatus
 from workspaces.domain.truncation import (
-    LOOKED_AT,
     CutReply,
-    SentCall,
     cut_reply,
     cut_told,
     cut_words,
@@ -23,7 +18,7 @@ from workspaces.domain.truncation import (
 )
 from workspaces.engine.run import Run
 from workspaces.models import Event, ModelCall, Step
-from workspaces.queries.calibration import COUNTED, calibration_of
+from workspaces.queries.calibration import calibration_of, newest_counts
 
 
 def look(run: Run, step: Step, reply: ModelCall, reading: ReplyReading) -> CutReply | None:
@@ -33,7 +28,7 @@ def look(run: Run, step: Step, reply: ModelCall, reading: ReplyReading) -> CutRe
 
 
 def _look_at_prompt(run: Run, step: Step) -> None:
-    newest = _newest_calls(run)
+    newest = newest_counts(run.branch, run.version.model)
     if len(newest) < 2 or newest[-1].step != step.number or not stuck(newest[-2:]):  # as good as always
         return
     calls = [replace(call, seq=_seq_of(run, call.model_call)) for call in newest]
@@ -79,25 +74,6 @@ def _look_at_reply(run: Run, step: Step, reply: ModelCall, reading: ReplyReading
             window=cut.window,
         )
     return cut
-
-
-def _newest_calls(run: Run) -> list[SentCall]:
-    """The newest replies on the current branch that have a count, oldest first, without their seqs. One query."""
-    rows = (
-        ModelCall.objects.filter(
-            task=run.task,
-            step__branch_id=run.task.current_branch_id,
-            purpose=ModelCallPurpose.STEP.value,
-            status=ModelCallStatus.REPLIED.value,
-            model=run.version.model,
-            input_tokens__isnull=False,
-            estimated_tokens__isnull=False,
-        )
-        .order_by("-pk")
-        .annotate(counted=COUNTED, number=F("step__number"))
-        .values_list("number", "pk", "estimated_tokens", "counted")[:LOOKED_AT]
-    )
-    return [SentCall(0, number, pk, sent or 0, counted) for number, pk, sent, counted in reversed(list(rows))]
 
 
 def _seq_of(run: Run, model_call: int) -> int:

@@ -9,6 +9,7 @@ from django.db.models import Q
 from workspaces.domain.effects import Effect
 from workspaces.domain.results import ResultClass
 from workspaces.domain.states import CallStatus, ModelCallPurpose, ModelCallStatus, Verdict
+from workspaces.domain.tokens import ENDPOINT_CHARS
 
 from .fields import choices, one_of, usd
 from .tasks import Branch, Step, Task
@@ -77,7 +78,7 @@ class ModelCall(models.Model):
     status = models.CharField(max_length=16, choices=choices(ModelCallStatus), default=ModelCallStatus.RUNNING.value)
     model = models.CharField(max_length=200)
     request_hash = models.CharField(max_length=64)
-    endpoint = models.CharField(max_length=200, blank=True, default="", db_default="")  # domain/tokens.endpoint_of
+    endpoint = models.CharField(max_length=ENDPOINT_CHARS, blank=True, default="", db_default="")  # tokens.endpoint_of
     estimated_tokens = models.PositiveIntegerField(null=True)  # of the prompt, not calibrated
     prompt_truncated = models.BooleanField(default=False, db_default=False)  # its count tells nothing of the tokenizer
     text = models.TextField(blank=True, default="")
@@ -108,7 +109,7 @@ class ModelCall(models.Model):
         ]
         indexes = [
             models.Index(
-                fields=["endpoint", "model", "-id"],
+                fields=["endpoint", "-id"],
                 condition=Q(
                     status=ModelCallStatus.REPLIED.value, estimated_tokens__isnull=False, prompt_truncated=False
                 ),
