@@ -309,6 +309,12 @@ def test_waiting_as_a_step_of_its_own_counts_too() -> None:
     assert found(*[sleep, look] * 25) == ["endless_poll"]
 
 
+def test_a_round_of_three_is_polled_as_long_as_the_window_shows_it() -> None:
+    round_ = [["shell", "sleep 60", ""], ["get_job", {"id": 1}, "working"], ["get_log", {"id": 1}, "step 4"]]
+    assert found(*round_ * 17) == []
+    assert found(*round_ * 18) == ["endless_poll"]
+
+
 def test_not_yet_without_waiting_is_a_loop_at_eight() -> None:
     look = ["http_request", ["GET", "https://j.test/1"], '{"status": "pending"}']
     assert found(*[look] * 7) == []
@@ -365,11 +371,25 @@ def test_every_call_fails_in_its_own_way() -> None:
     assert found(*calls) == ["nothing_works"]
 
 
+def test_what_may_pass_is_not_counted_among_what_never_works() -> None:
+    calls = [
+        ["shell", f"curl {chr(97 + n) * 3}", f"!exit code 7\n{chr(97 + n) * 3}: connection refused"] for n in range(15)
+    ]
+    assert found(*calls) == []
+
+
+def test_waiting_for_something_that_is_not_there_yet_is_no_vain_search() -> None:
+    looks = [["shell", f"sleep 9; dig +short {chr(97 + n)}.test", "", "empty"] for n in range(10)]
+    assert found(*looks) == []
+    assert found(*[[look[0], look[1][9:], *look[2:]] for look in looks]) == ["empty_again"]
+
+
 def test_steps_that_bring_nothing_new() -> None:
     calls = [["list_files", f"dir{chr(97 + n)}", "nothing here"] for n in range(13)]
     assert found(*calls[:12]) == []  # the first answer was news
     assert found(*calls) == ["no_news"]
-    assert found(*calls[:6], ["note", ["attempts", "six folders"], "noted"], *calls[6:]) == []
+    note = ["note", ["attempts", "six folders"], "noted"]
+    assert found(note, *calls[:6], note, *calls[6:]) == []
 
 
 # contradiction
@@ -389,6 +409,10 @@ def test_an_answer_that_a_change_explains_is_no_contradiction() -> None:
     edit = ["edit_file", ["a", "b", "c"], "edited"]
     assert found(red, green, red) == ["contradictory_results"]
     assert found(red, edit, green, edit, red) == []
+
+
+def test_a_value_that_wanders_is_no_contradiction() -> None:
+    assert found(*[["quote", {"symbol": "A"}, f"at {n}"] for n in (10, 11, 12, 13, 10)]) == []
 
 
 def test_states_on_their_way_are_no_contradiction() -> None:

@@ -54,8 +54,6 @@ def _of(view: Seen, newest: Look, threshold: int) -> Finding | None:
     different = {look.answer for look in answers}
     if len(turns_back) < threshold or not 2 <= len(different) <= 3 or len(turns_back) <= len(different):
         return None
-    if len(answers) > 2 * len(turns_back):  # it changed now and then: the thing asked about lives
-        return None
     said_ = [
         next(look for look in answers if look.answer == answer) for answer in dict.fromkeys(x.answer for x in answers)
     ]
