@@ -9,6 +9,7 @@ import pytest
 
 from tests.browser.people import NARROW, Person
 from tests.browser.product import Product
+from tests.harness import eventually
 
 pytestmark = [pytest.mark.browser, pytest.mark.stack]
 
@@ -17,6 +18,12 @@ replies:
   - text: "A first look at a_very_long_name_without_any_place_to_break_it_that_goes_on_and_on_and_on_and_on.txt"
     calls: [{name: shell, arguments: {command: "seq 1 400 | tr '\\n' ' '"}}]
   - calls: [{name: send_invoice, arguments: {customer: "ACME, a customer with a name of some length", amount: 10}}]
+"""
+LOOPS = """
+replies:
+  - repeat: 3
+    calls: [{name: read_file, arguments: {path: a_name_without_any_place_to_break_it_that_goes_on_and_on_and_on.txt}}]
+  - calls: [{name: ask_operator, arguments: {question: "Where is it?"}}]
 """
 LEAST_CONTRAST = 4.5  # WCAG 2.2, 1.4.3, for text of this size
 
@@ -60,12 +67,23 @@ def paths(product: Product) -> list[str]:
 
     desk = Desk(product, "local")
     task = desk.task(HELD)
+    looped = desk.task(LOOPS)
+    found = eventually(
+        lambda: product.rows("select id from workspaces_incident where task_id = %s", looped), within_s=60
+    )
+    incident = found[0]["id"]
     product.do("user", name="looker", is_staff=True)
     return [
         "/",
         f"/tasks/{task}/",
         f"/tasks/{task}/?panel=checkpoints",
         "/inbox/",
+        "/incidents/",
+        f"/incidents/{incident}/",
+        "/incidents/recurrence/",
+        "/incidents/compounding/",
+        "/audit/",
+        f"/tasks/{looped}/audit/",
         "/tasks/new/",
         "/profiles/",
         "/profiles/new/",

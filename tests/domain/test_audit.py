@@ -7,8 +7,11 @@ from dataclasses import replace
 import pytest
 
 from workspaces.domain.audit import Audit, audit
+from workspaces.domain.audit_detectors import acts, finds
 from workspaces.domain.audit_facts import Facts, Item, Presence, Role, ToolsFacts
+from workspaces.domain.detection import detection_of
 from workspaces.domain.incidents import Cluster, FailureMode, IncidentKind
+from workspaces.domain.thresholds import NAMES
 
 P = Presence
 WELL = Facts(
@@ -52,7 +55,7 @@ def test_there_is_a_row_for_each_failure_and_each_cluster() -> None:
 
 def test_what_does_not_exist_yet_is_missing() -> None:
     made = audit(WELL)
-    for name in ("A pool shared by tasks", "Budgets", "Loop detector"):
+    for name in ("A pool shared by tasks", "Budgets"):
         assert item(made, name).presence is P.MISSING, name
     assert {row.value: row.presence for row in made.modes}["loop"] is P.PARTIAL, "a step limit stops it at the end"
 
@@ -97,7 +100,7 @@ def test_each_fact_changes_what_is_said(changed: dict[str, object], name: str, p
 
 def test_a_detector_that_is_off_or_only_watches_is_told_apart() -> None:
     def loop(acts: int, watches: int) -> Item:
-        tools = ToolsFacts(versions=2, detectors_known=True, detectors=(("loop", acts, watches),))
+        tools = ToolsFacts(versions=2, detectors=(("loop", acts, watches),))
         return item(audit(replace(WELL, tools=tools, incidents={"loop": 3})), "Loop detector")
 
     assert (loop(2, 0).presence, loop(2, 0).why) == (P.PRESENT, "on in 2 profile versions; 3 incidents")
@@ -106,6 +109,41 @@ def test_a_detector_that_is_off_or_only_watches_is_told_apart() -> None:
         "on in 1 of 2 profile versions, only watching in 1, off in 0",
     )
     assert (loop(0, 0).presence, loop(0, 0).why) == (P.MISSING, "off in 2 of 2 profile versions")
+
+
+@pytest.mark.parametrize(
+    ("settings", "kind", "found", "followed"),
+    [
+        ({}, IncidentKind.LOOP, True, True),
+        ({"no_action": 0, "plan_only": 0}, IncidentKind.PARALYSIS, True, True),
+        ({"no_action": 0, "plan_only": 0, "exit_out_of_reach": 0}, IncidentKind.PARALYSIS, False, True),
+        ({"claims": "off"}, IncidentKind.FALSE_CLAIM, False, True),
+        ({"claims": "off"}, IncidentKind.LOST_WORK, True, True),
+        ({"observe_only": True}, IncidentKind.LOOP, True, False),
+        ({"ladder": {"nudges": 0, "escalate_after": 0}}, IncidentKind.LOOP, True, False),
+        ({"ladder": {"nudges": 0}}, IncidentKind.LOOP, True, True),
+    ],
+)
+def test_a_profiles_numbers_say_what_is_found_and_whether_anything_follows(
+    settings: dict[str, object], kind: IncidentKind, found: bool, followed: bool
+) -> None:
+    detection = detection_of(settings)
+    assert (finds(detection, kind), acts(detection)) == (found, followed)
+
+
+def test_every_threshold_belongs_to_a_kind() -> None:
+    everything = detection_of(dict.fromkeys(NAMES, 0) | {"claims": "off"})
+    assert {kind for kind in IncidentKind if finds(everything, kind)} == {
+        IncidentKind.TRUNCATION,
+        IncidentKind.CONTEXT_FULL,
+        IncidentKind.HOLLOW_RESULT,
+        IncidentKind.UNKNOWN_OUTCOME,
+        IncidentKind.LOST_WORK,
+        IncidentKind.TOOL_CHANGED,
+    }
+    for name in NAMES:
+        alone = detection_of({other: 0 for other in NAMES if other != name})
+        assert sum(finds(alone, kind) for kind in IncidentKind) == 8, name
 
 
 def test_tools_that_go_round_the_gate_are_named() -> None:

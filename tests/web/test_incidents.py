@@ -9,10 +9,10 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from tests.harness import check_history, make_user, make_workspace
+from tests.harness import check_history, make_user, make_workspace, scripted_profile
 from tests.web.pages import page, words
 from tests.web.people import Desk
-from tests.web.troubled import finding_of, looped, nudged, reported
+from tests.web.troubled import LOOPING, finding_of, looped, nudged, reported
 from workspaces.actions.incidents import acknowledge_incident, report, resolve_incident
 from workspaces.actions.pen import writing
 from workspaces.actions.rollbacks import roll_back
@@ -308,6 +308,18 @@ def test_only_operators_may_say_so_and_by_post(desk: Desk, signed_in: SignIn, de
     assert refused.status_code == 403
     incident.refresh_from_db()
     assert incident.state == "open"
+
+
+def test_a_loop_that_the_runtime_found_itself_is_shown_with_what_it_did(desk: Desk, signed_in: SignIn) -> None:
+    task = looped(desk, scripted_profile(desk.owner, LOOPING))
+    incident = Incident.objects.get(task=task, kind="loop")
+    seen = page(signed_in(desk.viewer).get(f"/incidents/{incident.pk}/"))
+    assert seen.text(".incident-words") == " ".join(incident.words.split())
+    assert "nudged" in seen.text("#incident-head header")
+    assert "missing.txt" in seen.text("#incident-answers blockquote")
+    assert len(seen.all(".attempt")) == 3
+    assert "Nothing changed between the 3 attempts" in seen.text(".attempts-summary")
+    assert signed_in(desk.viewer).get(str(seen.one("#incident-context a.button")["href"])).status_code == 200
 
 
 def test_a_paralysis_shows_the_replies(desk: Desk, signed_in: SignIn) -> None:

@@ -51,9 +51,9 @@ class ToolsFacts:
     mcp_servers: int = 0
     mcp_unpinned: int = 0
     http: tuple[str, ...] = ()  # versions that may make HTTP requests, to what their lists name
-    ladder_off: int = 0  # versions whose detectors are followed by nothing
-    detectors: tuple[tuple[str, int, int], ...] = ()  # (detector, versions where it acts, where it only watches)
-    detectors_known: bool = False
+    acting: int = 0  # versions whose findings are told to the model or to a person
+    # (kind of incident, versions that find it and act, versions that find it and only write it down)
+    detectors: tuple[tuple[str, int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

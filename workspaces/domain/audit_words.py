@@ -20,8 +20,6 @@ def detector(facts: Facts, name: str, kinds: Iterable[IncidentKind], *clusters: 
               (("kind", kind.value), *task_of(facts)))
         for kind in kinds
     )  # fmt: skip
-    if not facts.tools.detectors_known:
-        return control(name, P.MISSING, "no detector runs yet", proofs, *clusters)
     known = {detector: (acts, watches) for detector, acts, watches in facts.tools.detectors}
     ours = [known.get(kind.value, (0, 0)) for kind in kinds]
     versions = facts.tools.versions
@@ -39,17 +37,13 @@ def detector(facts: Facts, name: str, kinds: Iterable[IncidentKind], *clusters: 
 
 
 def ladder(facts: Facts) -> Item:
-    if not facts.tools.detectors_known:
-        return control("Nudge, then escalate, then stop", P.MISSING, "no detector runs yet", ())
-    told = f"{n(facts.nudges, 'nudge')}, after {facts.nudges_helped} of which the agent went another way"
-    return control(
-        "Nudge, then escalate, then stop",
-        P.PRESENT,
-        told,
-        (incident_proof(facts, "mode", "loop"),),
-        C.PLANNING,
-        C.LONG_HORIZON,
-    )
+    versions, acting = facts.tools.versions, facts.tools.acting
+    told = f"{n(facts.nudges, 'incident')} told to the agent, after {facts.nudges_helped} of which it went another way"
+    if acting < versions:
+        told += f"; {versions - acting} of {n(versions, 'profile version')} only write down what is found"
+    presence = P.PRESENT if acting == versions else P.PARTIAL if acting else P.MISSING
+    proofs = (incident_proof(facts, "mode", "loop"),)
+    return control("Tell the agent, then ask a person, then stop", presence, told, proofs, C.PLANNING, C.LONG_HORIZON)
 
 
 def artifact(name: str, presence: Presence, why: str, proofs: tuple[Proof, ...], *clusters: Cluster) -> Item:

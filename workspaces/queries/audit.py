@@ -13,9 +13,11 @@ from django.contrib.auth.models import AnonymousUser
 from django.db import connection
 from django.db.models import Count, Q, Sum
 
+from workspaces.domain.audit_detectors import acts, finds
 from workspaces.domain.audit_facts import Facts, ToolsFacts
+from workspaces.domain.detection import detection_of
 from workspaces.domain.events import EventKind
-from workspaces.domain.incidents import IncidentState, Rung
+from workspaces.domain.incidents import IncidentKind, IncidentState
 from workspaces.domain.isolation import NetworkMode
 from workspaces.domain.results import ResultClass
 from workspaces.domain.states import EscalationKind, EscalationStatus, ModelCallStatus, Verdict, WaitingFor
@@ -207,7 +209,7 @@ def _people(ids: Sequence[int]) -> dict[str, Any]:
         "note_versions": ScratchpadEdit.objects.filter(task__in=ids).count(),
         "exit_conditions": Task.objects.filter(ended, pk__in=ids).count(),
         **nudged.aggregate(
-            nudges=Count("pk", filter=Q(rung__in=[rung.value for rung in Rung])),
+            nudges=Count("pk"),
             nudges_helped=Count("pk", filter=Q(nudge_helped=True)),
         ),
     }
@@ -217,10 +219,20 @@ def _tools(ids: Sequence[int]) -> ToolsFacts:
     versions = list(
         ProfileVersion.objects.filter(tasks__in=ids).select_related("profile").distinct().order_by("profile", "number")
     )
+    detections = [detection_of(version.detectors) for version in versions]
     declared = {tool["name"]: tool for version in versions for tool in version.declared_tools if "name" in tool}
     return ToolsFacts(
         versions=len(versions),
         with_policy=sum(bool(version.policy) for version in versions),
+        detectors=tuple(
+            (
+                kind.value,
+                sum(finds(each, kind) and acts(each) for each in detections),
+                sum(finds(each, kind) and not acts(each) for each in detections),
+            )
+            for kind in IncidentKind
+        ),
+        acting=sum(acts(each) for each in detections),
         declared=tuple(declared),
         without_output_rule=tuple(name for name, tool in declared.items() if not tool.get("output_required")),
         open_commands=_open_commands(ids),

@@ -59,7 +59,7 @@ class Command(BaseCommand):
             }
         olive, ada, ben = people.values()
         inventory, papers = (self._workspace(ada, name, olive) for name in ("inventory", "papers"))
-        billing, reports = (self._workspace(ben, name, olive) for name in ("billing", "reports"))
+        billing, reports, rates = (self._workspace(ben, name, olive) for name in ("billing", "reports", "rates"))
         profiles = {name: self._scripted(olive, name) for name in SCENARIOS}
         self._real(olive)
         self._rolled_back(papers, profiles["wrong-turn"], olive)
@@ -67,6 +67,7 @@ class Command(BaseCommand):
             (inventory, "careful-developer", "Build and test the inventory", INVENTORY),
             (billing, "invoice", "Invoice Kestrel Bikes for this week", INVOICE),
             (reports, "misremembered-tool", "Write the stock report", REPORT),
+            (rates, "lost-file", "Put the rates into a table", RATES),
         ):
             create_task(
                 workspace=workspace,
@@ -138,10 +139,11 @@ class Command(BaseCommand):
             runner.advance(task.pk)
 
 
-SCENARIOS = ("careful-developer", "misremembered-tool", "invoice", "wrong-turn")
+SCENARIOS = ("careful-developer", "misremembered-tool", "invoice", "wrong-turn", "lost-file")
 INVENTORY = (
     "Write a small inventory module in Python with tests.\n"
     "Run the tests after every change and go on adding cases until there are at least 40."
 )
 INVOICE = "Add up this week's hours in hours.csv at 95 USD an hour and send the invoice to Kestrel Bikes."
 REPORT = "Write report.md: one line on the state of the shelves."
+RATES = "Read rates.csv and write rates.md, a table of what each customer pays."
