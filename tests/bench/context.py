@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import random
 import subprocess
 import sys
 from pathlib import Path
@@ -22,8 +23,14 @@ PEERS = ("langgraph==1.2.24", "langgraph-checkpoint-postgres==3.2.0", "psycopg[b
 STEPS = 500
 EARLY, LATE = (51, 150), (401, 500)
 BAR = 1.1
-SAID = "I look at the next part and write down what I find in it. " * 4  # about 230 characters
-NOTED = "What was found in this part of the work, in some words. " * 3  # about 170 characters
+WORDS = 38, 28  # of what the model says and of what it notes in a step: about 230 and 170 characters
+
+
+def words(step: int, count: int) -> str:
+    """Different in every step, and no easier to compress than speech: repeated text would flatter whoever copies it."""
+    chosen = random.Random(f"{step} {count}")
+    letters = "etaoinshrdlucmfw"
+    return " ".join("".join(chosen.choices(letters, k=chosen.randint(2, 8))) for _ in range(count))
 
 
 def main() -> int:
@@ -32,10 +39,10 @@ def main() -> int:
     parser.add_argument("--without-peers", action="store_true")
     chosen = parser.parse_args()
     with installation() as stack:
+        peers = {} if chosen.without_peers else _langgraph(stack.environment["DATABASE_URL"], chosen.steps)
         figures = _ours(chosen.steps)
         figures |= _ours(chosen.steps, window_tokens=24_000, name="compacting")
-        if not chosen.without_peers:
-            figures |= _langgraph(stack.environment["DATABASE_URL"], chosen.steps)
+        figures |= peers
     ratios = [
         value for name, value in figures.items() if name.startswith(("whole_", "compacting_")) and "ratio" in name
     ]
@@ -50,14 +57,15 @@ def _ours(steps: int, *, window_tokens: int = 1_000_000, name: str = "whole") ->
     from workspaces.models import Message, Summary, Task
 
     user = harness.make_user()
-    call = f"{{name: note, arguments: {{section: plan, text: '{{{{index}}}} {NOTED}'}}}}"
-    scenario = f"""
-        replies:
-          - text: "{{{{index}}}} {SAID}"
-            repeat: {steps - 1}
-            calls: [{call}]
-          - calls: [{{name: finish, arguments: {{summary: done}}}}]
-        """
+    replies = [
+        {
+            "text": words(step, WORDS[0]),
+            "calls": [{"name": "note", "arguments": {"section": "plan", "text": words(step, WORDS[1])}}],
+        }
+        for step in range(steps - 1)
+    ]
+    replies.append({"calls": [{"name": "finish", "arguments": {"summary": "done"}}]})
+    scenario = json.dumps({"replies": replies})
     task = harness.scripted_task(
         scenario,
         workspace=harness.make_workspace(user),
@@ -135,17 +143,18 @@ import psycopg
 from psycopg.rows import dict_row
 from langgraph.graph import StateGraph, START, END
 from langgraph.checkpoint.postgres import PostgresSaver
-STEPS, URL, KIND, SAID, NOTED = int(sys.argv[1]), sys.argv[2], sys.argv[3], sys.argv[4], sys.argv[5]
+URL, KIND, TEXTS = sys.argv[1], sys.argv[2], json.load(sys.stdin)
+STEPS = len(TEXTS)
 def appended(state, writes):
     return list(state or []) + [item for write in writes for item in write]
 if KIND == "delta":
     from langgraph.channels.delta import DeltaChannel
     class State(TypedDict):
-        messages: Annotated[list, DeltaChannel(appended)]
+        history: Annotated[list, DeltaChannel(appended)]
         n: int
 else:
     class State(TypedDict):
-        messages: Annotated[list, add]
+        history: Annotated[list, add]
         n: int
 connection = psycopg.connect(URL, autocommit=True, prepare_threshold=0, row_factory=dict_row)
 saver = PostgresSaver(connection)
@@ -163,17 +172,17 @@ def step(state):
     if state.get("n", 0):
         sizes.append(size())
     n = state.get("n", 0)
-    arguments = json.dumps({"section": "plan", "text": f"{n} {NOTED}"})
-    said = {"role": "assistant", "content": f"{n} {SAID}",
+    arguments = json.dumps({"section": "plan", "text": TEXTS[n][1]})
+    said = {"by": "model", "content": TEXTS[n][0],
             "calls": [{"call_id": f"call_{n}_0", "name": "note", "arguments": arguments}]}
-    done = {"role": "tool", "call_id": f"call_{n}_0", "content": "Noted: written to plan, now 170 characters."}
-    return {"messages": [said, done], "n": n + 1}
+    done = {"by": "tool", "call_id": f"call_{n}_0", "content": "Noted: written to plan, now 170 characters."}
+    return {"history": [said, done], "n": n + 1}
 graph = StateGraph(State)
 graph.add_node("step", step)
 graph.add_edge(START, "step")
 graph.add_conditional_edges("step", lambda state: END if state["n"] >= STEPS else "step")
 app = graph.compile(checkpointer=saver)
-app.invoke({"messages": [{"role": "user", "content": "Do the work."}], "n": 0},
+app.invoke({"history": [{"by": "user", "content": "Do the work."}], "n": 0},
            {"configurable": {"thread_id": KIND}, "recursion_limit": STEPS + 5}, durability="sync")
 sizes.append(size())
 print("SIZES " + json.dumps(sizes))
@@ -189,7 +198,8 @@ def _langgraph(database_url: str, steps: int) -> dict[str, Any]:
     for kind in ("list", "delta"):
         url = _as_database(database_url, f"langgraph_{kind}")
         ran = subprocess.run(
-            [str(python), "-c", _PEER, str(steps), url, kind, SAID, NOTED],
+            [str(python), "-c", _PEER, url, kind],
+            input=json.dumps([[words(step, count) for count in WORDS] for step in range(steps)]),
             capture_output=True,
             text=True,
             timeout=1800,
