@@ -102,4 +102,7 @@ def test_a_reply_that_filled_the_providers_window_tells_how_large_that_is() -> N
     unknown = cut(written=800, counted=900)
     assert unknown is not None
     assert unknown.window is None
+    by_its_limit = cut(written=4_096, counted=4_080)
+    assert by_its_limit is not None
+    assert by_its_limit.window is None, "it ended where it was told to, wherever that happens to be"
     assert cut(written=None, counted=None) is not None
