@@ -251,6 +251,8 @@ def test_a_cut_reply_is_not_paralysis() -> None:
 def test_a_chant() -> None:
     assert found({"text": "I must check the file. " * 8}) == ["chanting"]
     assert found({"text": "I must check the file. " * 7}) == []
+    others_said = "".join(f"And the {chr(97 + n) * 4} is another matter. " for n in range(20))
+    assert found({"text": "I must check the file. " * 8 + others_said}) == []
     assert found({"text": "```\n" + "print('check the file').\n" * 20 + "```"}) == []
 
 
@@ -286,6 +288,8 @@ def test_reading_for_ever_while_the_exit_condition_names_a_file() -> None:
     reads = others(30)
     assert found(*reads, exit_condition="`report.md` is written.") == ["exit_out_of_reach"]
     assert found(*reads[1:], exit_condition="`report.md` is written.") == []
+    write = ["write_file", ["part.txt", "a part"], "written"]
+    assert found(*reads[:20], write, *reads[20:], *others(15, "more"), exit_condition="`report.md` is written.") == []
     assert found(*reads, exit_condition="All is well.") == []
     assert found(*reads, ["read_file", "out/report.md", "x"], exit_condition="`report.md` is written.") == []
 
