@@ -103,6 +103,14 @@ def test_it_is_killed_with_what_it_started_also_what_left_its_group(sandbox: Any
         program.write(b"x" * 20_000_000)
 
 
+def test_the_same_key_in_another_sandbox_is_another_program(make_sandbox: Any) -> None:
+    one, other = (make_sandbox().open_stdio(["python3", "-c", UPPER], key="same") for _ in range(2))
+    with contextlib.closing(other):
+        one.close()
+        other.write(b"x\n")
+        assert lines(other, 1) == b"X\n"
+
+
 def test_a_sandbox_that_does_not_run_opens_nothing(sandbox: Any) -> None:
     sandbox.stop()
     with pytest.raises(SandboxUnavailable):

@@ -1,8 +1,8 @@
 """A server of the Model Context Protocol over stdio in plain Python, written to be run in a sandbox without packages.
 
 It reads what it is to offer from the JSON file `mcp.json` in its folder each time it starts: {"tools": [definition …],
-"hang": bool, "die_in": "list" | "call", "flood": bool, "page": int}. A tool does what its name says. Every call is
-appended to `calls.txt`.
+"hang": bool, "die_in": "between" | "list" | "call", "flood": bool, "page": int}. A tool does what its name says.
+Every call is appended to `calls.txt`.
 """
 
 from __future__ import annotations
@@ -76,6 +76,8 @@ def main() -> None:
         else:
             answer = {"error": {"code": -32601, "message": "no such method"}}
         print(json.dumps({"jsonrpc": "2.0", "id": said["id"], **answer}), flush=True)
+        if method == "initialize" and told.get("die_in") == "between":
+            sys.exit(5)
 
 
 if __name__ == "__main__":

@@ -202,6 +202,7 @@ def test_an_order_ends_the_call_and_the_server(call: Call, sandbox: Any) -> None
 @pytest.mark.parametrize(
     ("told", "word", "asked"),
     [
+        ({"die_in": "between"}, "connection ended", False),
         ({"die_in": "list"}, "its standard error ends: I die", False),
         ({"die_in": "call"}, "connection ended", True),
         ({"hang": True}, "no answer came", False),

@@ -11,6 +11,7 @@ from hashlib import sha256
 
 from cryptography.fernet import InvalidToken
 from django.conf import settings
+from django.db import DatabaseError
 
 from workspaces.actions.errors import Refused
 from workspaces.actions.incidents import report
@@ -125,6 +126,13 @@ class Watcher:
         self.step = step
 
     def __call__(self, server: McpServer, offered: Sequence[Offered]) -> None:
+        """Never costs the call its answer: what cannot be written now is found again at the next call."""
+        try:
+            self._record(server, offered)
+        except DatabaseError as error:
+            logger.warning("task %s: what %s offers was not written down: %s", self.run.task.pk, server.name, error)
+
+    def _record(self, server: McpServer, offered: Sequence[Offered]) -> None:
         run = self.run
         seen = record_listing(run.version.profile_id, server, offered, looked=False)
         if not seen.fresh and not seen.gone:

@@ -189,4 +189,6 @@ class LocalSandbox(DiskSandbox):
         return ("runs", None) if alive else ("ended", 137)
 
     def kill_command(self, marker: str, group: int | None) -> None:
-        processes.kill_all(lambda: processes.family(processes.everything(), marker.encode(), group))
+        # another workspace, or another installation on this machine, may use the same key
+        own = self._marker.encode()
+        processes.kill_all(lambda: processes.family(processes.everything(), marker.encode(), group, own))

@@ -80,10 +80,14 @@ def belongs(process: Process, marker: bytes) -> bool:
     return marker in process.environ.split(b"\x00")
 
 
-def family(processes: Iterable[Process], marker: bytes, group: int | None) -> list[int]:
-    """The pids of a command: see the module's first lines."""
+def family(processes: Iterable[Process], marker: bytes, group: int | None, within: bytes = b"") -> list[int]:
+    """The pids of a command: see the module's first lines. `within`: a second mark, where the first is not unique."""
     alive = [process for process in processes if process.state not in ("Z", "X")]
-    chosen = {p.pid for p in alive if belongs(p, marker) or (group and group in p.groups)}
+    chosen = {
+        p.pid
+        for p in alive
+        if (belongs(p, marker) and (not within or belongs(p, within))) or (group and group in p.groups)
+    }
     grown = True
     while grown:
         more = {p.pid for p in alive if p.parent in chosen} - chosen
