@@ -93,8 +93,8 @@ class Desk:
     def add(self, user: dict[str, Any], role: str) -> None:
         self.product.do("member", workspace_id=self.workspace["id"], user_id=user["id"], role=role)
 
-    def task(self, scenario: str, **fields: Any) -> int:
-        version = self.product.do("profile", owner=self.owner["id"], scenario=scenario)
+    def task(self, scenario: str, profile: dict[str, Any] | None = None, **fields: Any) -> int:
+        version = self.product.do("profile", owner=self.owner["id"], scenario=scenario, **(profile or {}))
         number: int = self.product.do("task", workspace_id=self.workspace["id"], version=version, **fields)
         return number
 

@@ -236,9 +236,7 @@ def _tools(ids: Sequence[int]) -> ToolsFacts:
         declared=tuple(declared),
         without_output_rule=tuple(name for name, tool in declared.items() if not tool.get("output_required")),
         open_commands=_open_commands(ids),
-        http=tuple(
-            str(version) for version in versions if "http_request" in version.tools and version.http.get("allow")
-        ),
+        http=tuple(str(version) for version in versions if version.http.get("allow")),
         mcp_servers=len(
             {(version.profile_id, server["name"]) for version in versions for server in version.mcp_servers}
         ),
