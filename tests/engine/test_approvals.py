@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from django.db import transaction
 from django.utils import timezone
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from tests.harness import SEND_INVOICE, add_member, make_user, make_workspace, scripted_profile
@@ -215,6 +215,7 @@ class Tally:
     max_examples=40,
     deadline=None,
     derandomize=True,
+    phases=[Phase.explicit, Phase.generate],  # not shrunk: what fails is short, and each try is a few dozen writes
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
 def test_leave_is_never_used_for_other_arguments_twice_late_or_with_too_few_persons(
