@@ -21,7 +21,7 @@ from workspaces.domain.http_rules import BadRules
 from workspaces.domain.mcp import McpServer, Offered, definition_problem, offered, read_mcp_servers
 from workspaces.domain.results import ResultClass as R
 from workspaces.sandboxes.base import ExecInterrupted
-from workspaces.tools.base import OutcomeUnknown, ToolResult
+from workspaces.tools.base import OutcomeUnknown, ToolContext, ToolResult
 from workspaces.tools.mcp import CHANGED, McpTool, look
 from workspaces.tools.mcp_session import SessionFailed
 
@@ -213,7 +213,7 @@ def test_a_server_that_dies_hangs_or_never_stops_is_ended_and_what_is_known_is_s
     call: Call, sandbox: Any, told: dict[str, Any], word: str, asked: bool
 ) -> None:
     tell(sandbox, definition("echo"), **told)
-    tool = tool_of(stdio(timeout_s=3 if "hang" in told else 60), definition("echo"))
+    tool = tool_of(stdio(timeout_s=1.5 if "hang" in told else 60), definition("echo"))
     if asked:
         with pytest.raises(OutcomeUnknown, match="was called, and no answer came") as raised:
             call(tool)
@@ -300,19 +300,25 @@ def far(url: str, **more: Any) -> McpServer:
     return read_mcp_servers([{"name": "far", "transport": "http", "url": url, "timeout_s": 60, **more}])[0]
 
 
+def call_there(tool: McpTool, **arguments: Any) -> ToolResult:
+    """Such a tool needs no sandbox."""
+    nothing: Any = None
+    return tool.run(arguments, ToolContext("c1", nothing, nothing))
+
+
 def pinned(server: McpServer, tool: str) -> McpTool:
     found = {one.tool: one for one in look(server, private=LOOPBACK)}[tool]
     return McpTool(server, found.name, found.definition, private=LOOPBACK)
 
 
-def test_a_tool_of_a_server_elsewhere_is_listed_called_and_its_key_sent(call: Call, served: Served) -> None:
+def test_a_tool_of_a_server_elsewhere_is_listed_called_and_its_key_sent(served: Served) -> None:
     server = far(served.url, headers={"X-Api-Key": "k3y-of-the-server"})
     add = pinned(server, "add")
     assert (add.spec.name, add.spec.effect, add.spec.needs_sandbox) == ("far__add", Effect.NONE, False)
-    found = call(add, a=2, b=3)
+    found = call_there(add, a=2, b=3)
     assert (found.result_class, found.content) == (R.OK, "5")
     assert all(headers["x-api-key"] == "k3y-of-the-server" for headers in served.headers)
-    failed = call(pinned(server, "pay"), amount=-1)
+    failed = call_there(pinned(server, "pay"), amount=-1)
     assert failed.result_class is R.ERROR
     assert "Error executing tool pay" in failed.content
 
@@ -339,7 +345,7 @@ def test_a_server_that_speaks_another_language_or_pours_is_an_error() -> None:
         raw.close()
 
 
-def test_a_call_whose_connection_breaks_is_unknown(call: Call) -> None:
+def test_a_call_whose_connection_breaks_is_unknown() -> None:
     def break_at_the_call(connection: socket.socket, raw: bytes) -> None:
         said = json.loads(raw.partition(b"\r\n\r\n")[2])
         answers = {
@@ -362,7 +368,7 @@ def test_a_call_whose_connection_breaks_is_unknown(call: Call) -> None:
     broken = RawServer(mcp=break_at_the_call)
     try:
         with pytest.raises(OutcomeUnknown, match="far__pay on the server far was called, and no answer came"):
-            call(tool_of(far(broken.url("mcp"), timeout_s=60), definition("pay")), amount=5)
+            call_there(tool_of(far(broken.url("mcp"), timeout_s=60), definition("pay")), amount=5)
     finally:
         broken.close()
     assert sum('"tools/call"' in seen for seen in broken.seen) == 1
