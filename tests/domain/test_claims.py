@@ -61,6 +61,8 @@ def test_a_text_of_any_size_is_read_in_bounded_time() -> None:
     assert len(claims_in("I created a.txt. " * 50_000)) <= 40
     assert claims_in("a" * 1_000_000) == []
     assert claims_in("I have not " * 5_000) == []
+    for hostile in ("the tests ", "I created -a", "x-y/", "a.b.", "``", "- ", '"a', "ran tests, "):
+        claims_in("I created " + hostile * 6_000)
 
 
 _ids = count(1)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 MOST_CHARS = 20_000  # of a text that is looked at
+MOST_SENTENCE_CHARS = 1_000  # what is longer is no sentence, and some patterns take its square of time
 MOST_CLAIMS = 40
 
 
@@ -72,11 +73,12 @@ _COMPLETED = re.compile(
 
 _TESTS = r"(?:tests?|test suites?|test cases?|specs?|suite)"
 _TESTS_PASS = re.compile(
-    rf"\b{_TESTS}\b[^.;:]*?\b(?:pass|passes|passed|passing|succeed|succeeds|succeeded|green)\b"
+    rf"\b{_TESTS}\b[^.;:]{{0,160}}?\b(?:pass|passes|passed|passing|succeed|succeeds|succeeded|green)\b"
     rf"|\b(?:all|every)\s+\d*\s*{_TESTS}\s+(?:ok|fine)\b"
 )
 _TEST_OBJECT = re.compile(
-    rf"^[^.;:,]*?\b(?:{_TESTS}|pytest|unittest|tox|jest|vitest|ctest|rspec|phpunit|go test|cargo test|npm test)\b"
+    rf"^[^.;:,]{{0,160}}?\b"
+    rf"(?:{_TESTS}|pytest|unittest|tox|jest|vitest|ctest|rspec|phpunit|go test|cargo test|npm test)\b"
 )
 
 _NOT_BEFORE = re.compile(
@@ -104,7 +106,7 @@ _CODE = re.compile(r"`[^`\n]*`")
 _SENTENCE = re.compile(r"[.!?]+(?=\s|$)|\n+")
 _CLAUSE = re.compile(r",?\s+(?:and|but|however|while|or|yet)\s+|[,;:]\s+|\s+[-–—]\s+")
 _PATH = re.compile(
-    r"(?<![\w@/.:])(?:[\w.-]*/)*[\w-][\w.-]*\.[A-Za-z]\w{0,7}(?![\w@/])|(?<![\w:/])/(?:[\w.-]+/)*[\w.-]+"
+    r"(?<![\w@/.:-])(?:[\w.-]*/)*[\w-][\w.-]*\.[A-Za-z]\w{0,7}(?![\w@/])|(?<![\w:/])/(?:[\w.-]+/)*[\w.-]+"
 )
 _ADDRESS = re.compile(r"[\w.+-]+@[\w-]+\.[\w.]+")
 
@@ -129,7 +131,7 @@ def claims_in(text: str) -> list[Claim]:
     found: list[Claim] = []
     for start, end in _pieces(masked, _SENTENCE):
         mark = masked[end : end + 1]
-        if mark != "?":
+        if mark != "?" and end - start <= MOST_SENTENCE_CHARS:
             found += _of_sentence(text[start:end], masked[start:end])
         if len(found) >= MOST_CLAIMS:
             break

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 
 from workspaces.actions.detections import Detected
 from workspaces.domain import claim_evidence
 from workspaces.domain.claims import claims_in
-from workspaces.domain.detection import Claims
+from workspaces.domain.detection import Claims, Detection
 from workspaces.domain.detectors import find
 from workspaces.domain.events import EventKind
 from workspaces.domain.incidents import Finding, IncidentKind
@@ -20,6 +21,8 @@ from workspaces.models import Event, ModelCall, Step, ToolCall
 from workspaces.queries.profiles import detectors_of
 from workspaces.queries.trails import calls_on_line, trail_of
 
+logger = logging.getLogger(__name__)
+
 FINISH = "finish"
 # these say more exactly what is wrong with replies of which nothing could run
 SAYS_MORE = frozenset({IncidentKind.PARALYSIS, IncidentKind.BAD_CALL, IncidentKind.TRUNCATION})
@@ -29,7 +32,7 @@ def seen(run: Run, step: Step, calls: Sequence[ToolCall], *, disk: str) -> Detec
     """What the line shows with this step at its end. `disk`: the snapshot that the step leaves."""
     settings = detectors_of(run.version)
     trail = trail_of(run.task, run.branch, disk=disk)
-    found = list(find(trail, settings.thresholds))
+    found = _found(trail, settings)
     hollow = hollow_repeated(trail)
     if hollow is not None:
         found.append(hollow)
@@ -48,6 +51,15 @@ def seen(run: Run, step: Step, calls: Sequence[ToolCall], *, disk: str) -> Detec
         held_back=any(call.name == FINISH and not call.control for call in calls)
         or (not calls and FINISH not in run.tools),
     )
+
+
+def _found(trail: Trail, settings: Detection) -> list[Finding]:
+    """A detector that fails on what it sees must not stop the task that it looks at: it is logged, finds nothing."""
+    try:
+        return list(find(trail, settings.thresholds))
+    except Exception:
+        logger.exception("a detector failed at step %s", trail.turns[-1].step if trail.turns else None)
+        return []
 
 
 def _cut(run: Run) -> int:
