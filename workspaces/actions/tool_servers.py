@@ -122,12 +122,10 @@ def refuse_definitions(profile: AgentProfile, ids: Sequence[int], *, actor: User
 def _waiting(
     profile: AgentProfile, ids: Sequence[int], also: tuple[str, ...] = (S.REFUSED, S.REPLACED)
 ) -> list[ToolDefinition]:
-    rows = list(
-        ToolDefinition.objects.select_for_update(of=("self",))
-        .filter(server__profile=profile, pk__in=ids)
-        .select_related("server")
-        .order_by("pk")
-    )
+    wanted = ToolDefinition.objects.filter(server__profile=profile, pk__in=ids)
+    servers = ToolServer.objects.filter(pk__in=wanted.values("server")).order_by("pk")
+    list(servers.select_for_update())  # as who writes down a list does: the two take turns
+    rows = list(wanted.select_for_update(of=("self",)).select_related("server").order_by("pk"))
     if not rows or len(rows) != len(set(ids)):
         raise Refused("There is no such definition.")
     decided = next((row for row in rows if row.state not in (S.QUARANTINED, *also)), None)

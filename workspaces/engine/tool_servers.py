@@ -1,6 +1,7 @@
 """MCP servers in a run: looked at once a task, compared at each call, and what nobody has accepted yet is told.
 
-A look never stops a task: what a server offers and nobody knows is withheld, the trace and an incident say so.
+A look never stops a task: what a server offers and nobody knows is withheld, the trace and an incident say so. What was
+found is known from then on, so it is written down in one transaction with the event and the incident that tell it.
 """
 
 from __future__ import annotations
@@ -77,17 +78,17 @@ def _look(run: Run, disk: Disk, server: McpServer) -> None:
         return
     except SessionFailed as error:
         problem = _without_secrets(str(error), server)
-        record_problem(run.version.profile_id, server, problem)
         with writing(run.task.pk, fence=run.fence) as pen:
+            record_problem(run.version.profile_id, server, problem)
             pen.event(EventKind.TOOLS_LOOKED, server=server.name, problem=clip(problem, 2_000))
         return
-    seen = record_listing(run.version.profile_id, server, offered)
-    waiting = list(
-        ToolDefinition.objects.filter(server=seen.server, offered=True, state__in=ToolDefinition.WAITING).order_by(
-            "name"
-        )
-    )
     with writing(run.task.pk, fence=run.fence) as pen:
+        seen = record_listing(run.version.profile_id, server, offered)
+        waiting = list(
+            ToolDefinition.objects.filter(server=seen.server, offered=True, state__in=ToolDefinition.WAITING).order_by(
+                "name"
+            )
+        )
         seq = _event(pen, server, offered, waiting, None)
         _report(pen, run, server, waiting, seq, None)
 
@@ -134,12 +135,12 @@ class Watcher:
 
     def _record(self, server: McpServer, offered: Sequence[Offered]) -> None:
         run = self.run
-        seen = record_listing(run.version.profile_id, server, offered, looked=False)
-        if not seen.fresh and not seen.gone:
-            return
-        waiting = [row for row in seen.fresh if row.state in ToolDefinition.WAITING]
-        step = self.step.number if self.step else None
         with writing(run.task.pk, fence=run.fence) as pen:
+            seen = record_listing(run.version.profile_id, server, offered, looked=False)
+            if not seen.fresh and not seen.gone:
+                return
+            waiting = [row for row in seen.fresh if row.state in ToolDefinition.WAITING]
+            step = self.step.number if self.step else None
             seq = _event(pen, server, offered, waiting, step, gone=seen.gone)
             _report(pen, run, server, waiting, seq, step)
 
