@@ -34,6 +34,7 @@ from .pen import Pen, writing
 from .tasks import end_task
 
 ANSWER_WITHIN = timedelta(days=7)
+MOST_CLAIMS_STANDING = 100  # of one task: past that another is no news, and every step reads all that stand
 PASSING_KINDS = frozenset(kind.value for kind in PASSING)
 
 
@@ -54,7 +55,7 @@ def answer(pen: Pen, detected: Detected, *, succeeded: bool = False) -> bool:
     1. findings that are new or grew; 2. whether an earlier nudge helped; 3. unless the task has just `succeeded`, the
     next rung of the ladder, one for the whole step; 4. what has not been seen for a while is over.
     """
-    grown = _reported(pen, detected.findings)
+    grown = _reported(pen, _bounded(pen, detected.findings))
     standing = _standing(pen, {incident.pk: incident for _, incident in grown})
     _measure(pen, standing, {incident.pk for _, incident in grown}, detected, succeeded)
     goes_on = True
@@ -137,6 +138,18 @@ def _reported(pen: Pen, findings: Sequence[Finding]) -> list[tuple[Finding, Inci
         if reported.is_new or reported.grew:
             grown.append((finding, reported.incident))
     return grown
+
+
+def _bounded(pen: Pen, findings: Sequence[Finding]) -> Sequence[Finding]:
+    """Without claims that would be one incident more than anybody reads: a model may make forty of them a step."""
+    claims = [finding for finding in findings if finding.kind is IncidentKind.FALSE_CLAIM]
+    if not claims:
+        return findings
+    standing = Incident.objects.filter(task=pen.task, kind=IncidentKind.FALSE_CLAIM.value).exclude(
+        state=IncidentState.RESOLVED.value
+    )
+    room = max(0, MOST_CLAIMS_STANDING - standing.count())
+    return [finding for finding in findings if finding not in claims[room:]]
 
 
 def _taken_as_they_are(pen: Pen, findings: Sequence[Finding]) -> set[str]:

@@ -33,7 +33,9 @@ _ARGUMENT_KEYS = ("arguments", "parameters", "args", "input")
 _MAX_PLACES = 200  # a text of nothing but openings must not cost a quadratic search
 _FENCE = re.compile(r"```[ \t]*[\w.+-]*[ \t]*\n?")
 _TAG = re.compile(r"<tool_call>")
-_OPENS_A_CALL = re.compile(r'\{\s*\{?\s*"(?:name|tool|tool_name|function|arguments|parameters|args|input|type|id)"\s*:')
+_OPENS_A_CALL = re.compile(
+    r'\{\s*+(?:\{\s*+)?"(?:name|tool|tool_name|function|arguments|parameters|args|input|type|id)"\s*:'
+)
 _STARTS_A_CALL = re.compile(
     r'[\[{\s]*\{\s*"(?:name|tool|tool_name|function)"\s*:\s*"([^"\\]{1,64})"\s*,\s*'
     r'"(?:arguments|parameters|args|input)"\s*:\s*'

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 MOST_CHARS = 20_000  # of a text that is looked at
-MOST_SENTENCE_CHARS = 1_000  # what is longer is no sentence, and some patterns take its square of time
+MOST_SENTENCE_CHARS = 600  # looked at as one: some patterns take its square of time
 MOST_CLAIMS = 40
 
 
@@ -101,9 +101,9 @@ _OTHERS = re.compile(
 
 _FENCE = re.compile(r"```.*?(?:```|\Z)|~~~.*?(?:~~~|\Z)", re.DOTALL)
 _QUOTE_LINE = re.compile(r"^[ \t]*>.*$", re.MULTILINE)
-_QUOTED = re.compile(r"\"[^\"\n]*\"|“[^”\n]*”|«[^»\n]*»")
+_QUOTED = re.compile(r"\"[^\"\n]*\"|“[^“”\n]*”|«[^«»\n]*»")
 _CODE = re.compile(r"`[^`\n]*`")
-_SENTENCE = re.compile(r"[.!?]+(?=\s|$)|\n+")
+_SENTENCE = re.compile(r"(?<![.!?])[.!?]++(?=\s|$)|\n+")
 _CLAUSE = re.compile(r",?\s+(?:and|but|however|while|or|yet)\s+|[,;:]\s+|\s+[-–—]\s+")
 _PATH = re.compile(
     r"(?<![\w@/.:-])(?:[\w.-]*/)*[\w-][\w.-]*\.[A-Za-z]\w{0,7}(?![\w@/])|(?<![\w:/])/(?:[\w.-]+/)*[\w.-]+"
@@ -131,8 +131,11 @@ def claims_in(text: str) -> list[Claim]:
     found: list[Claim] = []
     for start, end in _pieces(masked, _SENTENCE):
         mark = masked[end : end + 1]
-        if mark != "?" and end - start <= MOST_SENTENCE_CHARS:
-            found += _of_sentence(text[start:end], masked[start:end])
+        if mark == "?":
+            continue
+        for at in range(start, end, MOST_SENTENCE_CHARS):
+            until = min(end, at + MOST_SENTENCE_CHARS)
+            found += _of_sentence(text[at:until], masked[at:until])
         if len(found) >= MOST_CLAIMS:
             break
     return found[:MOST_CLAIMS]
@@ -164,7 +167,7 @@ def _of_sentence(written: str, masked: str) -> list[Claim]:
     barred = False  # a plan or negation that reaches over "or"
     for start, end in _pieces(words, _CLAUSE):
         clause = words[start:end]
-        if not re.search(r"\bor\s*$", words[:start].rstrip() + " "):
+        if not re.search(r"\bor$", words[:start].rstrip()):
             barred = False
         hit = _of_clause(clause, written[start:end].lower(), writer_speaks)
         if hit is None and _NOT_BEFORE.search(clause):
