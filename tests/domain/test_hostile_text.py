@@ -7,16 +7,21 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import replace
 
 import pytest
 
+from tests.corpus.traces import trail_of
 from workspaces.domain.calls_in_text import find_calls
 from workspaces.domain.claims import claims_in
 from workspaces.domain.classify import is_hollow
+from workspaces.domain.detectors import find
+from workspaces.domain.incidents import IncidentKind
 from workspaces.domain.paralysis import things_of
 from workspaces.domain.results import ResultClass
 from workspaces.domain.sameness import alike, cosmetics_off, steady
 from workspaces.domain.seen import _of_arguments, _of_result, asks_to_wait
+from workspaces.domain.thresholds import Thresholds
 
 CHARS = 100_000
 PIECES = (
@@ -67,6 +72,15 @@ def test_no_text_makes_a_rule_take_long(reader: str) -> None:
         began = time.process_time()
         READERS[reader]((piece * (CHARS // len(piece) + 1))[:CHARS] + "!")
         assert time.process_time() - began < 5, f"{reader} takes too long on {piece!r}"
+
+
+def test_arguments_nested_past_all_bounds_hide_no_loop() -> None:
+    deep = ["shell", "x", "!exit code 1\nFAIL sum: expected 3"]
+    trail = trail_of({"turns": [deep] * 4})
+    turns = tuple(
+        replace(turn, calls=tuple(replace(call, arguments="[" * 4_000) for call in turn.calls)) for turn in trail.turns
+    )
+    assert [finding.kind for finding in find(replace(trail, turns=turns), Thresholds())] == [IncidentKind.LOOP]
 
 
 def test_a_claim_behind_a_wall_of_signs_is_still_found() -> None:

@@ -162,6 +162,7 @@ def test_what_a_model_finds_can_hold_the_end() -> None:
         "fault: {kind: auth}",
         "text: 'It all looks fine to me.'",
         """text: '{"unsupported": "all of it"}'""",
+        f"text: '{'[' * 5_000}'",
         """text: '{"unsupported": [{"sentence": "I flew to the moon.", "why": "never said"}]}'""",
     ],
 )

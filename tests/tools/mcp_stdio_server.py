@@ -7,6 +7,7 @@ Every call is appended to `calls.txt`.
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import sys
@@ -31,6 +32,11 @@ def called(name: str, arguments: dict[str, Any], meta: dict[str, Any]) -> dict[s
         return text("no such customer", isError=True)
     if name == "numbers":
         return {"content": [], "structuredContent": {"sum": 3}}
+    if name == "deep":
+        return text("[" * 5_000, structuredContent={"sum": 3})
+    if name == "leak":
+        token = base64.b64encode((os.environ["TOKEN"] * 2).encode()).decode()
+        return {"content": [{"type": "image", "data": token, "mimeType": "image/png"}]}
     if name == "secret":
         return text(f"the token is {os.environ.get('TOKEN')}")
     if name == "slow":

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import gzip
 import itertools
+import json
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -313,6 +315,30 @@ def test_the_profiles_key_is_sent_and_never_shown(serve: Callable[..., RawServer
     assert "[removed]" in found.content
     ask(said, server.url("x"), save_to="echo.txt", sandbox=folder)
     assert SEEN[7:].encode() not in folder.read("echo.txt")
+
+
+@pytest.mark.parametrize("place", ["http://elsewhere.test/?key={}", "http://u:{}@elsewhere.test/", "/{}\\"])
+def test_a_redirect_that_repeats_the_key_shows_it_to_nobody(serve: Callable[..., RawServer], place: str) -> None:
+    server = serve(x=http(302, location=place.format("k3y-abc")))
+    said = rules(server, headers={f"127.0.0.1:{server.port}": {"X-Key": "k3y-abc"}}, redirects=3)
+    found = ask(said, server.url("x"))
+    assert "not " in found.content
+    assert "k3y-abc" not in found.content + str(found.data)
+
+
+def test_a_key_that_is_cut_or_written_otherwise_is_not_shown_either(serve: Callable[..., RawServer]) -> None:
+    key = 'k3y/"abc+def'
+    body = json.dumps({"echo": key, "twice": quote(key, safe="")}).encode()
+    server = serve(
+        json=http(200, body, content_type=JSON),
+        long=http(200, b"x" * 1_990 + key.encode() + b"y" * 100, content_type="text/plain"),
+        head=http(200, b"ok", content_type="text/plain", etag="e" * 490 + key),
+    )
+    said = rules(server, headers={f"127.0.0.1:{server.port}": {"X-Key": key}}, max_response_bytes=2_000)
+    for path in ("json", "long", "head"):
+        found = ask(said, server.url(path))
+        assert "k3y" not in found.content, path
+        assert found.result_class in (R.OK, R.TRUNCATED)
 
 
 # --- redirects

@@ -162,6 +162,8 @@ def test_a_call_reaches_the_server_in_the_sandbox_and_its_key_with_it(call: Call
         ("numbers", R.OK, '"sum": 3'),
         ("picture", R.OK, "image (image/png), 70 bytes, is in .agentdesk/outputs/"),
         ("secret", R.OK, "the token is [removed]"),
+        ("deep", R.OK, '"sum": 3'),
+        ("leak", R.OK, "image (image/png), 18 bytes"),
     ],
 )
 def test_an_answer_is_named_and_kept(call: Call, sandbox: Any, name: str, expected: R, word: str) -> None:
@@ -170,6 +172,23 @@ def test_an_answer_is_named_and_kept(call: Call, sandbox: Any, name: str, expect
     assert (found.result_class, word in found.content) == (expected, True), found.content
     if name == "picture":
         assert sandbox.read(found.data["saved_to"][0]).startswith(b"\x89PNG")
+    if name == "leak":
+        assert sandbox.read(found.data["saved_to"][0]) == b"[removed]" * 2
+
+
+def test_a_definition_that_repeats_the_servers_secret_is_not_kept(sandbox: Any) -> None:
+    schema = {"type": "object", "properties": {"key": {"type": "string", "default": "t0ken-value"}}}
+    tell(
+        sandbox,
+        definition("pay", description="Use t0ken-value for it."),
+        definition("read"),
+        definition("sign", inputSchema=schema),
+    )
+    found = {one.tool: one for one in look(stdio(env={"TOKEN": "t0ken-value"}), sandbox=sandbox, key="look")}
+    assert found["pay"].definition["description"] == "Use [removed] for it."
+    assert (found["pay"].problem, found["read"].problem) == ("", "")
+    assert found["sign"].problem == "it repeats a secret of the server"
+    assert "t0ken" not in str(found["sign"])
 
 
 @pytest.mark.parametrize("change", ["description", "schema", "hint", "gone", "twin"])

@@ -7,13 +7,13 @@ answer quotes has to stand in the words that were checked; anything else in it i
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Sequence
 from typing import Any
 
 from workspaces.domain.claim_evidence import OWN
 from workspaces.domain.incidents import Evidence, Finding, IncidentKind, Severity
 from workspaces.domain.states import Verdict
+from workspaces.domain.text import read_json
 from workspaces.domain.trail import SeenCall
 
 MOST_CALLS = 200
@@ -46,7 +46,7 @@ def read_answer(answer: str, text: str) -> list[tuple[str, str]]:
     body = answer.strip()
     if body.startswith("```"):
         body = body.strip("`").removeprefix("json").strip()
-    found: Any = json.loads(body)
+    found: Any = read_json(body)
     if not isinstance(found, dict) or set(found) != {"unsupported"} or not isinstance(found["unsupported"], list):
         raise ValueError("not one object with the list 'unsupported'")
     plain = " ".join(text.split())

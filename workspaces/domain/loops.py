@@ -7,7 +7,6 @@ is not a loop: an unchanged answer with waiting in between is counted by progres
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -15,6 +14,7 @@ from workspaces.domain.found import about_of, finding, of_look, steps
 from workspaces.domain.incidents import Finding, IncidentKind
 from workspaces.domain.seen import ASK_TOOLS, Look, Seen, said, shown
 from workspaces.domain.states import Verdict
+from workspaces.domain.text import read_json
 from workspaces.domain.thresholds import Thresholds
 
 K = IncidentKind
@@ -323,7 +323,7 @@ def back_and_forth(view: Seen, limits: Thresholds) -> list[Finding]:
 def path_of(look: Look) -> str:
     """The file that a call changes, where it names one."""
     try:
-        values = json.loads(look.call.arguments)
+        values = read_json(look.call.arguments)
     except ValueError:
         return ""
     if not isinstance(values, dict):

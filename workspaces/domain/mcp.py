@@ -18,6 +18,7 @@ from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from workspaces.domain.effects import Effect, canonical_json
+from workspaces.domain.hidden import Hidden
 from workspaces.domain.http_rules import BadRules, one_set, read_number
 from workspaces.domain.isolation import BadEntry, allow_entries
 from workspaces.domain.schema import schema_problems, show
@@ -33,6 +34,7 @@ MOST_GLOBS = 100
 MOST_ARGUMENTS = 100
 MOST_S = 3_600.0
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
+_TELLING = 8  # characters of a value of `env` that is no word which any schema may hold
 _PINNED = ("name", "title", "description", "inputSchema", "outputSchema", "annotations")
 
 
@@ -204,17 +206,25 @@ class Offered:
 def offered(server: McpServer, said: Iterable[Mapping[str, Any]]) -> list[Offered]:
     """What the profile lets through of a server's list, each with what is wrong with it."""
     found = []
+    hidden, long_ones = Hidden(server.secrets), Hidden(value for value in server.secrets if len(value) >= _TELLING)
     for one in said:
         name = one.get("name")
         if not isinstance(name, str) or not server.lets_through(name):
             continue
         definition = pinned_part(one)
+        for key in ("title", "description"):
+            if isinstance(definition.get(key), str):
+                definition[key] = hidden.off(definition[key])
         problem = definition_problem(definition)
+        if not problem and long_ones.is_in(canonical_json(definition)):
+            problem = "it repeats a secret of the server"
         called = f"{server.name}__{re.sub(r'[^a-zA-Z0-9_-]', '_', name)}"
         if not problem and len(called) > MOST_NAME_CHARS:
             problem = f"its name is longer than {MOST_NAME_CHARS} characters with the server's"
         if problem:
-            definition = {"name": clip(clean_json(name), 200)}  # nothing of it is kept that could not be used
+            definition = {
+                "name": hidden.off(clip(clean_json(name), 200))
+            }  # nothing of it is kept that could not be used
         found.append(Offered(clip(clean_json(name), 200), called, definition, fingerprint(definition), problem))
     often = Counter(one.name.casefold() for one in found if not one.problem)
     return [

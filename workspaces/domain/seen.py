@@ -19,6 +19,7 @@ from workspaces.domain.results import ResultClass
 from workspaces.domain.sameness import cosmetics_off, steady
 from workspaces.domain.shell_words import READS_ONLY, Kind, command_of, nature_of
 from workspaces.domain.states import Verdict
+from workspaces.domain.text import read_json
 from workspaces.domain.trail import SeenCall, Trail, Turn
 
 R = ResultClass
@@ -194,7 +195,7 @@ def _look(call: SeenCall, turn: int, last: dict[str, str], stirred: bool) -> Loo
 def _of_arguments(name: str, arguments: str) -> tuple[str, str, str, bool]:
     """(same, loose, the command line if it is one, whether the arguments could be read)."""
     try:
-        values = json.loads(arguments)
+        values = read_json(arguments)
     except ValueError:
         values = None
     if not isinstance(values, dict):
@@ -248,7 +249,7 @@ def code_of(look: Look) -> str:
 def shown(call: SeenCall, limit: int = 80) -> str:
     """A call as a person would write it: shell("npm test")."""
     try:
-        values = json.loads(call.arguments)
+        values = read_json(call.arguments)
     except ValueError:
         values = None
     if isinstance(values, dict):

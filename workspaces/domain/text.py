@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 MAX_DEPTH = 64  # of JSON that comes from outside: what walks it may recurse
@@ -43,6 +44,17 @@ def too_deep(value: Any, limit: int = MAX_DEPTH) -> bool:
         if not level:
             return False
     return True
+
+
+def read_json(text: str) -> Any:
+    """Raises ValueError, also for what is nested more than MAX_DEPTH levels deep: reader and writer recurse."""
+    try:
+        value = json.loads(text)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+    if text.count("[") + text.count("{") > MAX_DEPTH and too_deep(value):
+        raise ValueError("nested too deeply")
+    return value
 
 
 def decode_output(raw: bytes) -> str:

@@ -19,6 +19,7 @@ from workspaces.actions.incidents import report
 from workspaces.actions.pen import Pen, writing
 from workspaces.actions.tool_servers import record_listing, record_problem
 from workspaces.domain.events import EventKind
+from workspaces.domain.hidden import Hidden
 from workspaces.domain.incidents import Evidence, Finding, IncidentKind, Severity
 from workspaces.domain.mcp import McpServer, Offered
 from workspaces.domain.text import clip
@@ -26,8 +27,7 @@ from workspaces.engine.disk import Disk
 from workspaces.engine.run import Run
 from workspaces.models import ProfileVersion, Step, ToolDefinition, ToolServer
 from workspaces.queries.tool_servers import servers_of
-from workspaces.tools.http import parts_of_secrets
-from workspaces.tools.mcp import REMOVED, look
+from workspaces.tools.mcp import look
 from workspaces.tools.mcp_session import SessionFailed
 from workspaces.wire.driving import CallInterrupted
 
@@ -77,7 +77,7 @@ def _look(run: Run, disk: Disk, server: McpServer) -> None:
         run.obey(disk)
         return
     except SessionFailed as error:
-        problem = _without_secrets(str(error), server)
+        problem = Hidden(server.secrets).off(str(error))
         with writing(run.task.pk, fence=run.fence) as pen:
             record_problem(run.version.profile_id, server, problem)
             pen.event(EventKind.TOOLS_LOOKED, server=server.name, problem=clip(problem, 2_000))
@@ -106,17 +106,11 @@ def look_from_page(version: ProfileVersion, name: str) -> str:
     try:
         offered = look(server, private=settings.HTTP_PRIVATE, timeout_s=min(server.timeout_s, PAGE_LOOK_S))
     except SessionFailed as error:
-        problem = _without_secrets(str(error), server)
+        problem = Hidden(server.secrets).off(str(error))
         record_problem(version.profile_id, server, problem)
         return f"{name} could not be looked at: {clip(problem, 300)}"
     seen = record_listing(version.profile_id, server, offered)
     return f"{name} offers {len(offered)} tools; {len(seen.fresh)} of them are new or changed since the last look."
-
-
-def _without_secrets(text: str, server: McpServer) -> str:
-    for secret in parts_of_secrets(server.secrets):
-        text = text.replace(secret, REMOVED)
-    return text
 
 
 class Watcher:

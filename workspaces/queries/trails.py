@@ -6,7 +6,6 @@ trail, as a person began it; what lies before it is another task's. A rollback g
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -18,6 +17,7 @@ from django.db import connection
 from workspaces.domain.effects import Effect, canonical_json
 from workspaces.domain.results import ResultClass
 from workspaces.domain.states import Verdict
+from workspaces.domain.text import read_json
 from workspaces.domain.trail import WINDOW, SeenCall, Trail, Turn
 from workspaces.models import Branch, Task
 
@@ -188,7 +188,7 @@ def _seen(
 def _canonical(arguments: str) -> str:
     """The database's text of an object in the form that everything else uses. A clipped one stays as it is."""
     try:
-        value: Any = json.loads(arguments)
+        value: Any = read_json(arguments)
     except ValueError:
         return arguments
     return canonical_json(value)

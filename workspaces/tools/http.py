@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import ssl
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urljoin
@@ -18,6 +18,7 @@ import httpx2
 
 from workspaces.domain.classify import of_http
 from workspaces.domain.effects import Effect, canonical_json
+from workspaces.domain.hidden import Hidden
 from workspaces.domain.http_rules import READS, HttpRules, header_problem
 from workspaces.domain.results import ResultClass
 from workspaces.domain.schema import Problem, show
@@ -29,7 +30,6 @@ from workspaces.wire.driving import CallInterrupted, DeadlinePassed, drive
 from workspaces.wire.guarded import Guard, NotAllowed, Wire, bounded_body, guarded_client
 
 MAX_URL_CHARS = 8_000
-REMOVED = "[removed]"
 SHOWN_HEADERS = (
     "content-type",
     "content-length",
@@ -75,11 +75,11 @@ def parameters(rules: HttpRules) -> dict[str, Any]:
 
 @dataclass(slots=True)
 class Answer:
-    """What came back, of the last request."""
+    """What came back, of the last request, without the profile's secrets. Headers by their names in small letters."""
 
     status: int
     reason: str
-    headers: httpx2.Headers
+    headers: Mapping[str, str]
     body: bytes
     more: bool
     hops: list[str] = field(default_factory=list)
@@ -91,7 +91,7 @@ class HttpRequest:
     def __init__(self, rules: HttpRules, private: Sequence[str] = ()) -> None:
         self.rules = rules
         self.guard = Guard(rules.allow, private)
-        self.secrets = parts_of_secrets(rules.secrets)
+        self.hidden = Hidden(rules.secrets)
         self.spec = ToolSpec(
             name="http_request",
             description=description(rules),
@@ -147,12 +147,12 @@ class HttpRequest:
             why = f"no whole answer came within {self.rules.timeout_s:g} s"
             return self._broken(told, why, wire, ResultClass.TIMEOUT)
         except NotAllowed as error:
-            return failure(f"{told}: {error}; nothing was sent there")
+            return failure(f"{told}: {self.hidden.off(str(error))}; nothing was sent there")
         except httpx2.TimeoutException as error:
             why = f"the server did not {'answer' if wire.sent else 'take the connection'} in time"
             return self._broken(told, f"{why} ({type(error).__name__})", wire, ResultClass.TIMEOUT)
         except _BROKEN as error:
-            return self._broken(told, self._scrubbed(str(error) or type(error).__name__), wire, ResultClass.ERROR)
+            return self._broken(told, self.hidden.off(str(error)) or type(error).__name__, wire, ResultClass.ERROR)
         return self._told(arguments, answer, context)
 
     def _broken(self, told: str, why: str, wire: Wire, result_class: ResultClass) -> ToolResult:
@@ -177,9 +177,15 @@ class HttpRequest:
                     following = self._next(method, url, response, len(hops))
                     if following is None:
                         body, more = await bounded_body(response, self.rules.max_response_bytes)
-                        reason = response.reason_phrase
-                        return Answer(response.status_code, reason, response.headers, body, more, hops)
-                    hops.append(f"HTTP {response.status_code} from {clip(str(url), 300)}")
+                        return Answer(
+                            status=response.status_code,
+                            reason=self.hidden.off(response.reason_phrase),
+                            headers={key.lower(): self.hidden.off(value) for key, value in response.headers.items()},
+                            body=self.hidden.off_bytes(body, cut=more),
+                            more=more,
+                            hops=hops,
+                        )
+                    hops.append(f"HTTP {response.status_code} from {clip(self.hidden.off(str(url)), 300)}")
                     url = following
                 finally:
                     await response.aclose()
@@ -192,10 +198,11 @@ class HttpRequest:
         if hops >= self.rules.redirects:
             return None
         found = read_url(urljoin(str(url), place))
+        place = clip(self.hidden.off(place), 200)
         if isinstance(found, str):
-            raise NotAllowed(f"a redirect to {clip(place, 200)!r} is not followed: it {found}")
+            raise NotAllowed(f"a redirect to {place!r} is not followed: it {found}")
         if url.scheme == "https" and found.scheme == "http":
-            raise NotAllowed(f"a redirect to {clip(place, 200)!r} is not followed: it leaves https")
+            raise NotAllowed(f"a redirect to {place!r} is not followed: it leaves https")
         self.guard.check_name(found.host, port_of(found))
         return found
 
@@ -218,7 +225,7 @@ class HttpRequest:
     def _told(self, arguments: Mapping[str, Any], answer: Answer, context: ToolContext) -> ToolResult:
         found, why = of_http(
             answer.status,
-            dict(answer.headers),
+            answer.headers,
             answer.body,
             method=arguments["method"],
             asked="application/json" if arguments.get("expect") == "json" else "",
@@ -232,7 +239,7 @@ class HttpRequest:
         if may_write and ("save_to" in arguments or (text is None and answer.body)):
             path = arguments.get("save_to") or f"{OUTPUTS_FOLDER}/{file_name(context.key)}.body"
             try:
-                context.sandbox.write(path, self._without_secrets(answer.body))
+                context.sandbox.write(path, answer.body)
             except SandboxError as error:
                 if "save_to" in arguments and not self._effect(arguments).leaves_sandbox:
                     return refused(error)
@@ -248,8 +255,8 @@ class HttpRequest:
             ]
         elif text:
             lines += ["", text]
-        body = self._scrubbed("\n".join(lines))
-        return result(context, body, found, self._scrubbed(why), data, may_write=may_write)
+        body = self.hidden.off("\n".join(lines))  # also what only decoding has shown
+        return result(context, body, found, self.hidden.off(why), data, may_write=may_write)
 
     def _text(self, answer: Answer) -> str | None:
         """The body as text, or None when it is none."""
@@ -265,22 +272,6 @@ class HttpRequest:
             return clean_text(answer.body.decode(charset))
         except (LookupError, UnicodeDecodeError, ValueError):
             return clean_text(answer.body.decode("utf-8", "replace")) if declared or answer.more else None
-
-    def _scrubbed(self, text: str) -> str:
-        for secret in self.secrets:
-            text = text.replace(secret, REMOVED)
-        return text
-
-    def _without_secrets(self, body: bytes) -> bytes:
-        for secret in self.secrets:
-            body = body.replace(secret.encode(), REMOVED.encode())
-        return body
-
-
-def parts_of_secrets(values: Iterable[str]) -> list[str]:
-    """What must not be repeated, longest first: the values, and of "Bearer abc" also abc alone."""
-    found = {part for value in values for part in (value, value.partition(" ")[2]) if len(part) >= 4}
-    return sorted(found, key=len, reverse=True)
 
 
 def read_url(text: str) -> httpx2.URL | str:

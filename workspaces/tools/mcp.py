@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 from workspaces.domain.classify import is_hollow
 from workspaces.domain.effects import Effect
+from workspaces.domain.hidden import Hidden
 from workspaces.domain.mcp import McpServer, Offered, fingerprint, offered
 from workspaces.domain.results import ResultClass
 from workspaces.domain.schema import Problem
-from workspaces.domain.text import clean_text, clip
+from workspaces.domain.text import clean_text, clip, read_json
 from workspaces.sandboxes.base import ExecInterrupted, Sandbox, SandboxError
 from workspaces.tools.base import OutcomeUnknown, ToolContext, ToolResult, ToolSpec
-from workspaces.tools.http import parts_of_secrets
 from workspaces.tools.mcp_session import Session, SessionFailed, with_session
 from workspaces.tools.output import OUTPUTS_FOLDER, failure, file_name, refused, result
 from workspaces.wire.driving import CallInterrupted
@@ -27,7 +27,6 @@ from workspaces.wire.driving import CallInterrupted
 if TYPE_CHECKING:
     from mcp_types import CallToolResult
 
-REMOVED = "[removed]"
 CHANGED = "mcp_changed"  # in a result's data: the tool was not called, for it is another one now
 MOST_BLOCKS = 200
 
@@ -56,7 +55,7 @@ class McpTool:
         self.fingerprint = fingerprint(definition)
         self.watch: Watch = lambda *_: None
         self.private = private
-        self.secrets = parts_of_secrets(server.secrets)
+        self.hidden = Hidden(server.secrets)
         self.spec = ToolSpec(
             name=name,
             description=str(definition.get("description") or definition.get("title") or definition["name"]),
@@ -103,7 +102,7 @@ class McpTool:
 
     def _failed(self, told: str, error: SessionFailed) -> ToolResult:
         """Raises OutcomeUnknown."""
-        why = self._scrubbed(str(error))
+        why = self.hidden.off(str(error))
         if not error.asked:
             return failure(f"{told}: {why}{'' if error.answered else '; it was not called'}")
         found = ResultClass.TIMEOUT if error.timed_out else ResultClass.ERROR
@@ -128,7 +127,7 @@ class McpTool:
                 parts.append(structured)
         if saved:
             data["saved_to"] = saved
-        body = self._scrubbed(clean_text("\n".join(parts)))
+        body = self.hidden.off(clean_text("\n".join(parts)))
         found, why = ResultClass.OK, ""
         if answer.is_error:
             found, why = ResultClass.ERROR, "the server says that the tool failed"
@@ -145,17 +144,17 @@ class McpTool:
         if kind == "text":
             return str(said.get("text", ""))
         if kind == "resource_link":
-            return f"[a link to {clip(str(said.get('uri')), 500)} {clip(str(said.get('description', '')), 500)}]"
+            return f"[a link to {self._brief(said.get('uri'))} {self._brief(said.get('description', ''))}]"
         inner = said.get("resource") if kind == "resource" else said
         assert isinstance(inner, Mapping)
         if "text" in inner:
-            return f"[{clip(str(inner.get('uri', '')), 500)}]\n{inner['text']}"
+            return f"[{self._brief(inner.get('uri', ''))}]\n{inner['text']}"
         coded = inner.get("data", inner.get("blob"))
         if coded is None:
             return f"[a part of the kind {clip(str(kind), 100)}]"
         what = f"{kind} ({clip(str(inner.get('mimeType', 'unknown type')), 100)})"
         try:
-            raw = base64.b64decode(coded, validate=True)
+            raw = self.hidden.off_bytes(base64.b64decode(coded, validate=True))
         except (binascii.Error, ValueError):
             return f"[{what} that is not in base64]"
         if self.spec.effect is Effect.NONE:  # a file would change a disk that counts as unchanged
@@ -168,10 +167,8 @@ class McpTool:
         saved.append(path)
         return f"[{what}, {len(raw)} bytes, is in {path}]"
 
-    def _scrubbed(self, text: str) -> str:
-        for secret in self.secrets:
-            text = text.replace(secret, REMOVED)
-        return text
+    def _brief(self, said: object) -> str:
+        return clip(self.hidden.off(str(said)), 500)
 
 
 class WithheldTool:
@@ -199,6 +196,6 @@ def _same(text: str, value: Any) -> bool:
     if text == bare:
         return True
     try:
-        return json.loads(text) in (value, bare)
+        return read_json(text) in (value, bare)
     except ValueError:
         return False
