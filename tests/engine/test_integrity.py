@@ -59,7 +59,7 @@ CHARGE["parameters"] = {"type": "object", "properties": {"amount": {"type": "num
 COMPACTED = """
 replies:
   - text: "{{instruction}} I count."
-    calls: [{name: shell, arguments: {command: seq 1 1500}}]
+    calls: [{name: shell, arguments: {command: "seq {{index}} 1500"}}]
     repeat: 14
 """
 
