@@ -51,6 +51,26 @@ def test_the_same_error_three_times_is_a_loop_and_its_words_quote_it() -> None:
     assert finding.cause == "loop/same_error/shell/exit 1"
 
 
+@pytest.mark.parametrize(
+    ("result", "quoted"),
+    [
+        ("[result: error - there is no a.csv]\nlist_files shows what is there.", "there is no a.csv; list_files shows"),
+        ("[result: error - exit code 127]\n[standard error]\nbash: make: not found", "exit code 127; bash: make: not"),
+        ("[result: error - HTTP 404]\nHTTP 404\n{}", "HTTP 404 {}"),
+        ("[result: error - refused]", "refused"),
+    ],
+)
+def test_words_quote_the_reason_first(result: str, quoted: str) -> None:
+    fails = ["read_file", {"path": "a.csv"}, result, "error"]
+    assert f"at steps 1, 2 and 3: {quoted}" in the(fails, fails, fails).words
+
+
+def test_a_result_that_differs_only_in_its_time_is_said_to_differ() -> None:
+    stamps = [["read_file", "stamp", f"at 1796100{number}"] for number in range(100, 104)]
+    assert "returned the same result, apart from times and ids, at steps 1 to 4" in the(*stamps).words
+    assert "returned the same result at" in the(READS, READS, READS, READS).words
+
+
 def test_the_same_result_four_times_is_a_loop() -> None:
     assert found(READS, READS, READS) == []
     assert found(READS, READS, READS, READS) == ["same_call_same_result"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -71,6 +72,8 @@ def test_an_end_is_held_once_then_asked_about_then_let_be() -> None:
 
 def test_a_nudge_quotes_the_evidence_and_says_what_to_do_instead() -> None:
     told = nudge(finding(3))
+    open_ended = replace(finding(3), words="It ended with: no such file")
+    assert "no such file. It was told once" in question(open_ended, nudges=1)
     assert "The same 404." in told
     assert "another way" in told
 

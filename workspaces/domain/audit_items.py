@@ -80,7 +80,7 @@ def lost_history(facts: Facts) -> list[Item]:
             f"{n(facts.local_workspaces, 'workspace')} of {facts.workspaces} run on the machine itself: what is "
             "started there can change anything, also what checkpoints keep"
             if facts.local_workspaces
-            else f"all {facts.workspaces} workspaces run in containers",
+            else f"{n(facts.workspaces, 'workspace')} in containers, none on the machine itself",
             (Proof("Workspaces", "workspaces"),), C.SAFETY,
         ),
     ]  # fmt: skip

@@ -141,7 +141,7 @@ def _repeats(finding: Finding, told: Mapping[str, Any], ladder: Ladder) -> bool:
 def nudge(finding: Finding) -> str:
     """What the model reads: the evidence, then what to do instead."""
     instead = INSTEAD.get(finding.kind, "Do something else.")
-    return f"Notice from the runtime: {finding.words} {instead} {OTHERWISE}"
+    return f"Notice from the runtime: {_sentence(finding.words)} {instead} {OTHERWISE}"
 
 
 def question(finding: Finding, *, nudges: int) -> str:
@@ -150,9 +150,14 @@ def question(finding: Finding, *, nudges: int) -> str:
         told = " It was told each time what is wrong."
     elif nudges:
         told = f" It was told {'once' if nudges == 1 else f'{nudges} times'} and went on."
-    return f"{finding.words}{told} Tell it what to do and let it go on, or give the task up."
+    return f"{_sentence(finding.words)}{told} Tell it what to do and let it go on, or give the task up."
 
 
 def verdict(finding: Finding, *, asked: int) -> str:
     """The words with which a task is stopped."""
-    return f"Stopped by agentdesk: {finding.words} A person was asked {asked} times, and it went on."
+    return f"Stopped by agentdesk: {_sentence(finding.words)} A person was asked {asked} times, and it went on."
+
+
+def _sentence(words: str) -> str:
+    """Words that quote a result end as it does; what follows begins a sentence."""
+    return words if words.rstrip("”\"') ").endswith((".", "!", "?", "…")) else f"{words}."

@@ -157,7 +157,8 @@ def _same_call_finding(streak: Streak, threshold: int) -> Finding:
         between = ", with only cosmetic changes in between" if cosmetic else ""
         words = f"{shown(newest.call)} ended with the same error at {where}{between}: {said(newest)}"
     else:
-        words = f"{shown(newest.call)} returned the same result at {where}: {said(newest)}"
+        but = ", apart from times and ids," if len({look.call.result_hash for look in looks}) > 1 else ""
+        words = f"{shown(newest.call)} returned the same result{but} at {where}: {said(newest)}"
     return finding(
         K.LOOP,
         "same_error" if newest.failed else "same_call_same_result",

@@ -7,6 +7,7 @@ that is none) counts as matching when it holds or corrects, and as not matching 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -48,6 +49,7 @@ class OnExpiry(StrEnum):
 
 
 # worst last: a rule may only make a result worse, never call a failure a success
+_EXIT_CODE = re.compile(r"\A\(exit code \d+\)\n")
 _BY_WORTH = (ResultClass.OK, ResultClass.TRUNCATED, ResultClass.EMPTY, ResultClass.AMBIGUOUS, ResultClass.ERROR)
 NAMED_BY_RULES = (ResultClass.EMPTY, ResultClass.AMBIGUOUS, ResultClass.ERROR)
 
@@ -167,7 +169,8 @@ def name_result(
 ) -> tuple[ResultClass, str, ResultRule | None]:
     """A result's class and text after the policy's rules, and the rule that changed it. It only ever gets worse.
 
-    The rules read the result without the line that names its class. The model is told the new one by that line.
+    The rules read the result without the line that names its class and without the exit code before a command's output;
+    paths look into its standard output. The model is told the new class by the first line.
     """
     if result_class not in _BY_WORTH:
         return result_class, content, None
@@ -176,7 +179,8 @@ def name_result(
     for rule in policy.results:
         if not rule.scope.holds(tool, effect):
             continue
-        value = as_value(body) if rule.match.steps else body
+        printed = _EXIT_CODE.sub("", body)
+        value = as_value(printed.partition("\n[standard error]\n")[0]) if rule.match.steps else printed
         if rule.match.ask(value, every=False) is not Answer.YES:
             continue
         if _BY_WORTH.index(rule.result_class) <= _BY_WORTH.index(result_class):

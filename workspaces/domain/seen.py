@@ -29,6 +29,13 @@ _READ_CHARS = 6_000  # of a result: both ends of a longer one
 
 _SPACE = re.compile(r"\s+")
 _NAMED = re.compile(r"^\[result: [^\]]*\]\s*", re.MULTILINE)  # the line that names a class to the model
+_WHY = re.compile(r"\[result: \w+ - ([^\n]*)\]")
+# what stands around the words that matter, equal in every such result
+_FRAME = re.compile(
+    r"^\(exit code 0\)\n|^\[standard error\]$"
+    r"|^This call was not run\. What is wrong with it:\n- |\nCorrect it and call again\.",
+    re.MULTILINE,
+)
 _EXIT_ONLY = re.compile(r"^\W*(?:\(?exit (?:code|status):? ?\d+\)?(?:, no output)?)?\W*$", re.IGNORECASE)
 
 # "not yet", said as a state or as a short answer, not somewhere in a long text
@@ -268,8 +275,12 @@ def _value(value: Any) -> str:
 
 
 def said(look: Look, limit: int = 160) -> str:
-    """The first words of a result."""
-    body = _SPACE.sub(" ", _NAMED.sub("", look.call.result[: 4 * limit])).strip()
+    """The first words of a result, after the reason for which it is named as it is."""
+    text = look.call.result[: 4 * limit]
+    body = _FRAME.sub("", _NAMED.sub("", text)).strip().replace("\n- ", "; ")
+    if (why := _WHY.match(text)) and not body.startswith(why[1]):
+        body = f"{why[1]}; {body}" if body else why[1]
+    body = _SPACE.sub(" ", body)
     if not body:
         return look.call.result_class.value if look.call.result_class is not R.OK else "nothing"
     return body if len(body) <= limit else body[: limit - 1] + "…"
