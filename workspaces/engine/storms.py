@@ -13,7 +13,7 @@ from workspaces.models import Event, ModelCall, ProfileVersion
 from workspaces.queries.profiles import detectors_of
 
 # what says that the pool has no room; anything else is a fault and no storm
-KINDS = {"rate_limit": "rate_limited", "overloaded": "overloaded"}
+KINDS = ("rate_limit", "overloaded")
 WITHIN = timedelta(seconds=60)
 MOST_SEEN = 500
 
@@ -30,7 +30,7 @@ def look(run: Run, call: ModelCall, kind: str) -> None:
         ModelCall.objects.filter(
             status=ModelCallStatus.FAILED.value,
             finished_at__gt=since,
-            error_kind__in=list(KINDS),
+            error_kind__in=KINDS,
             task__profile_version__provider=run.version.provider,
             task__profile_version__base_url=run.version.base_url,
             task__profile_version__key=run.version.key_id,
@@ -46,7 +46,7 @@ def look(run: Run, call: ModelCall, kind: str) -> None:
     happened = [
         Happening(
             at_s=finished_at.timestamp(),
-            kind=KINDS[error_kind],
+            kind=error_kind,
             seq=own.get(pk, newest),
             step=step if task_id == run.task.pk else None,
             source=pool,
