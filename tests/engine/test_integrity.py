@@ -83,15 +83,16 @@ def compacted_task(user: User) -> Task:
     return create_task(workspace=make_workspace(user), profile_version=version, instruction="Do it.", actor=user)
 
 
-def approve_all(task: Task) -> Task:
+def answer_all(task: Task, decision: Decision = Decision.APPROVE, words: str = "") -> Task:
     for question in Escalation.objects.filter(task=task, status="open"):
-        answer_escalation(question.pk, decision=Decision.APPROVE, actor=task.created_by)
+        answer_escalation(question.pk, decision=decision, actor=task.created_by, words=words)
     return work(task)
 
 
 @pytest.fixture(scope="module")
 def ids(django_db_setup: None, django_db_blocker: Any) -> Iterator[dict[str, int]]:
-    """done: with a rollback, a replay and an approval; forked from it and paused; waiting; cancelled."""
+    """done: with a rollback, a replay and an approval; forked from it and paused; waiting; always: its held
+    call is allowed for always; cancelled; compacted."""
     with django_db_blocker.unblock():
         user = make_user()
         version = scripted_profile(
@@ -108,7 +109,7 @@ def ids(django_db_setup: None, django_db_blocker: Any) -> Iterator[dict[str, int
                 workspace=make_workspace(user), profile_version=version, instruction="Do it.", actor=user
             )
 
-        done = approve_all(work(new()))
+        done = answer_all(work(new()))
         assert done.status == TaskStatus.SUCCEEDED
         first = Checkpoint.objects.filter(task=done, step_number=1).order_by("seq").last()
         assert first is not None
@@ -123,6 +124,8 @@ def ids(django_db_setup: None, django_db_blocker: Any) -> Iterator[dict[str, int
         forked = work(fork(first.pk, reason="try", actor=user, hold=True))
         waiting = work(new())
         assert waiting.status == TaskStatus.WAITING
+        always = answer_all(work(new()), Decision.ALWAYS, "each time")
+        assert always.status == TaskStatus.SUCCEEDED
         paused = work(new(), until=lambda task: task.steps_taken == 1)
         pause_task(paused.pk, mode=PauseMode.BOUNDARY, reason="look", actor=user)
         cancelled = work(new(), until=lambda task: task.steps_taken == 1)
@@ -131,6 +134,7 @@ def ids(django_db_setup: None, django_db_blocker: Any) -> Iterator[dict[str, int
             "done": done,
             "forked": forked,
             "waiting": waiting,
+            "always": always,
             "paused": work(paused),
             "cancelled": work(cancelled),
             "compacted": work(compacted_task(user)),
@@ -225,6 +229,12 @@ WAYS: list[tuple[str, str, str]] = [
      f"UPDATE workspaces_toolcall SET policy_rule = 2 WHERE id = {INVOICE}"),
     ("leave", "the first of two persons is made up",
      f"UPDATE workspaces_approval SET also_by_id = given_by_id WHERE tool_call_id = {INVOICE}"),
+    ("standing", "a standing approval is for another call",
+     "UPDATE workspaces_standingapproval SET arguments_hash = repeat('0', 64) WHERE task_id = {always}"),
+    ("standing", "a standing approval was given by nobody",
+     "UPDATE workspaces_standingapproval SET seq = 1 WHERE task_id = {always}"),
+    ("standing", "a standing approval was revoked in silence",
+     "UPDATE workspaces_standingapproval SET revoked_at = now(), revoked_by_id = given_by_id WHERE task_id = {always}"),
     ("leave", "nobody gave the approval",
      "UPDATE workspaces_escalation SET decision = 'reject' WHERE task_id = {done} AND decision = 'approve'"),
     ("arguments", "a held call ran with other arguments",
@@ -281,6 +291,8 @@ WAYS: list[tuple[str, str, str]] = [
      "UPDATE workspaces_checkpoint SET pending = '[]' WHERE task_id = {waiting} AND pending <> '[]'"),
     ("audit", "a rollback is not in the audit log",
      "DELETE FROM workspaces_auditentry WHERE task_id = {done} AND action = 'task.rollback'"),
+    ("audit", "an incident was acknowledged and the audit log says nothing",
+     "UPDATE workspaces_event SET kind = 'incident.acknowledged' WHERE task_id = {done} AND kind = 'incident.opened'"),
     ("scratchpad", "a task's scratchpad is another",
      "UPDATE workspaces_task SET scratchpad = '{{}}' WHERE id = {done}"),
     ("notes", "a version of a note was rewritten",
@@ -321,6 +333,11 @@ WAYS: list[tuple[str, str, str]] = [
      "UPDATE workspaces_incident SET responses = responses || responses WHERE task_id = {done}"),
     ("incidents", "an incident was resolved in silence",
      "UPDATE workspaces_incident SET state = 'resolved', resolved_at = now() WHERE task_id = {done}"),
+    ("incidents", "an incident grew in silence",
+     "UPDATE workspaces_incident SET grew_at = now() WHERE task_id = {done}"),
+    ("incidents", "a nudge is called a help and the trace tells of no measure",
+     "UPDATE workspaces_incident SET responses = jsonb_set(responses, '{{0,measured_seq}}', '1')"
+     " WHERE task_id = {done}"),
     ("incidents", "a nudge is not in the trace", "UPDATE workspaces_incident SET nudges = 2 WHERE task_id = {done}"),
     ("tool-definitions", "a server's tool was called by a definition that nobody accepted",
      "UPDATE workspaces_toolcall SET result_data = '{{\"mcp_server\": \"a\"}}' WHERE task_id = {done}"),
@@ -330,6 +347,8 @@ WAYS: list[tuple[str, str, str]] = [
      "INSERT INTO workspaces_learnedwindow (profile_version_id, model, tokens, incident_id, seq, learned_at)"
      " SELECT t.profile_version_id, 'm', 4096, i.id, 1, now() FROM workspaces_incident i"
      " JOIN workspaces_task t ON t.id = i.task_id WHERE i.task_id = {done} LIMIT 1"),
+    ("incident-evidence", "the evidence is from the future",
+     "UPDATE workspaces_incident SET evidence = jsonb_set(evidence, '{{0,seq}}', '99999') WHERE task_id = {done}"),
     ("incident-evidence", "an incident has no evidence",
      "UPDATE workspaces_incident SET evidence = '[]' WHERE task_id = {done}"),
 ]  # fmt: skip

@@ -144,7 +144,9 @@ def revoke_standing(standing_id: int, *, reason: str, actor: User) -> StandingAp
             raise Refused("Somebody has revoked this already.")
         Approval.objects.filter(standing_id=standing_id, used_at=None).update(used_at=pen.now)
         standing = StandingApproval.objects.get(pk=standing_id)
-        pen.event(EventKind.APPROVAL_REVOKED, name=standing.name, reason=clip(reason, EXCERPT_CHARS))
+        pen.event(
+            EventKind.APPROVAL_REVOKED, standing=standing_id, name=standing.name, reason=clip(reason, EXCERPT_CHARS)
+        )
         pen.audit("approval.revoke", reason=reason, standing=standing_id, name=standing.name)
         return standing
 

@@ -58,7 +58,7 @@ class EventKind(StrEnum):
     ESCALATION_EXPIRED = "escalation.expired"  # escalation
     ESCALATION_WITHDRAWN = "escalation.withdrawn"  # escalation, why
     APPROVAL_STANDING = "approval.standing"  # tool_call, name, effect, arguments, reason
-    APPROVAL_REVOKED = "approval.revoked"  # name, reason
+    APPROVAL_REVOKED = "approval.revoked"  # standing, name, reason
     MESSAGE_ADDED = "message.added"  # role, text
     NOTE_WRITTEN = "note.written"  # section, text, by ("agent" or "operator"), restored? (seq of the older version)
     CHECKPOINT_SAVED = "checkpoint.saved"  # snapshot, added_bytes, files, duration_s, pending

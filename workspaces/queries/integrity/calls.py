@@ -151,6 +151,31 @@ RULES = [
         """,
     ),
     Rule(
+        "standing",
+        "a standing approval was given, and revoked, by the person and for the call that the trace tells of",
+        "standingapproval",
+        """
+        SELECT s.task_id, format('the standing approval %s of %s at %s: %s', s.id, s.name, s.seq, problem)
+          FROM workspaces_standingapproval s
+          JOIN workspaces_branch b ON b.id = s.branch_id
+          LEFT JOIN workspaces_event e ON e.task_id = s.task_id AND e.seq = s.seq AND e.kind = 'approval.standing'
+               AND e.branch_number = b.number AND b.task_id = s.task_id AND e.actor_id = s.given_by_id
+          LEFT JOIN workspaces_toolcall c ON c.id = (e.data->>'tool_call')::bigint AND c.task_id = s.task_id
+          LEFT JOIN (SELECT (data->>'standing')::bigint AS id, min(actor_id) AS actor_id, count(*) AS n
+                       FROM workspaces_event
+                      WHERE :task(task_id) AND kind = 'approval.revoked' GROUP BY 1) r ON r.id = s.id
+         CROSS JOIN LATERAL (VALUES
+               (CASE WHEN e.id IS NULL THEN 'nobody gave it' END),
+               (CASE WHEN (c.name, c.arguments_hash) IS DISTINCT FROM (s.name, s.arguments_hash)
+                     THEN 'it was given for another call' END),
+               (CASE WHEN coalesce(r.n, 0) <> CASE WHEN s.revoked_at IS NULL THEN 0 ELSE 1 END
+                          OR r.actor_id IS DISTINCT FROM s.revoked_by_id THEN 'revoked, and the trace tells otherwise'
+                END)
+         ) AS found(problem)
+         WHERE :task(s.task_id) AND problem IS NOT NULL
+        """,
+    ),
+    Rule(
         "two-persons",
         "a call that needs two persons ran only with the approvals of two",
         "toolcall",

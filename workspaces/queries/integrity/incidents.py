@@ -7,7 +7,7 @@ from .rule import Rule
 RULES = [
     Rule(
         "incidents",
-        "an incident's rows tell what its events tell: opened once, each growth, each response, its end",
+        "an incident's row tells what its events tell: opened once, its growth, each response and measure, its end",
         "incident",
         """
         SELECT i.task_id, format('incident %s (%s, %s, %s responses): %s opened, %s responses, %s resolved', i.id,
@@ -16,6 +16,8 @@ RULES = [
           FROM workspaces_incident i
           LEFT JOIN (SELECT (data->>'incident')::bigint AS id,
                             count(*) FILTER (WHERE kind = 'incident.opened') AS opened,
+                            max(at) FILTER (WHERE kind IN ('incident.opened', 'incident.grew')) AS grew_at,
+                            count(*) FILTER (WHERE kind = 'incident.measured') AS measured,
                             count(*) FILTER (WHERE kind = 'incident.responded') AS responses,
                             count(*) FILTER (WHERE kind = 'incident.responded'
                                                    AND data->>'rung' = 'nudged') AS nudges,
@@ -24,6 +26,9 @@ RULES = [
                        FROM workspaces_event
                       WHERE :task(task_id) AND kind LIKE 'incident.%' GROUP BY 1) e ON e.id = i.id
          WHERE :task(i.task_id) AND (coalesce(e.opened, 0) <> 1
+               OR e.grew_at <> i.grew_at
+               OR coalesce(e.measured, 0) <> (SELECT count(*) FROM jsonb_array_elements(i.responses) AS a
+                                               WHERE a ? 'measured_seq')
                OR coalesce(e.responses, 0) <> jsonb_array_length(i.responses)
                OR coalesce(e.nudges, 0) <> i.nudges
                OR coalesce(e.acknowledged, 0) <> CASE WHEN i.acknowledged_at IS NULL THEN 0 ELSE 1 END
@@ -41,7 +46,11 @@ RULES = [
          CROSS JOIN LATERAL (VALUES
                (CASE WHEN i.first_seq > i.last_seq THEN 'it ends before it begins' END),
                (CASE WHEN i.last_seq > t.last_seq THEN 'it ends after the trace' END),
-               (CASE WHEN jsonb_array_length(i.evidence) = 0 THEN 'it has no evidence' END)
+               (CASE WHEN jsonb_array_length(i.evidence) = 0 THEN 'it has no evidence' END),
+               (CASE WHEN t.forked_from_id IS NULL AND EXISTS (
+                          SELECT 1 FROM jsonb_array_elements(i.evidence) AS p
+                           WHERE (p->>'seq')::bigint NOT BETWEEN 1 AND t.last_seq)
+                     THEN 'its evidence is not in the trace' END)
          ) AS found(problem)
          WHERE :task(i.task_id) AND problem IS NOT NULL
         """,

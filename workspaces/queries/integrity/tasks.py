@@ -269,18 +269,20 @@ RULES = [
                                           WHEN 'escalation.approved_once' THEN 'escalation'
                                           WHEN 'approval.standing' THEN 'approval'
                                           WHEN 'approval.revoked' THEN 'approval'
+                                          WHEN 'incident.acknowledged' THEN 'incident.acknowledge'
                                           WHEN 'task.cancelling' THEN 'task.cancel' END AS act, count(*) AS n
                   FROM workspaces_event
                  WHERE :task(task_id) AND kind IN ('task.rolled_back', 'escalation.answered', 'task.cancelling',
-                       'escalation.approved_once', 'approval.standing', 'approval.revoked')
+                       'escalation.approved_once', 'approval.standing', 'approval.revoked',
+                       'incident.acknowledged')
                  GROUP BY 1, 2) e
           FULL JOIN (SELECT task_id, CASE WHEN action LIKE 'escalation.%' THEN 'escalation'
                                                  WHEN action LIKE 'approval.%' THEN 'approval'
                                                  ELSE action END AS act, count(*) AS n
                        FROM workspaces_auditentry
                       WHERE task_id IS NOT NULL AND :task(task_id)
-                        AND (action IN ('task.rollback', 'task.cancel') OR action LIKE 'escalation.%'
-                             OR action LIKE 'approval.%')
+                        AND (action IN ('task.rollback', 'task.cancel', 'incident.acknowledge')
+                             OR action LIKE 'escalation.%' OR action LIKE 'approval.%')
                       GROUP BY 1, 2) a ON a.task_id = e.task_id AND a.act = e.act
          WHERE coalesce(e.n, 0) <> coalesce(a.n, 0)
         """,
