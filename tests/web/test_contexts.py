@@ -8,13 +8,15 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from tests.harness import scripted_profile, work
+from tests.harness import make_workspace, scripted_profile, work
 from tests.web.pages import page
 from tests.web.people import Desk
 from tests.web.worked import finished_task
 from workspaces.actions.rollbacks import roll_back
 from workspaces.actions.tasks import create_task
-from workspaces.models import Checkpoint, Message, ModelCall, Step, Task
+from workspaces.actions.truncation import prompt_was_cut
+from workspaces.domain.truncation import SentCall
+from workspaces.models import Checkpoint, Event, Incident, Message, ModelCall, Step, Task
 from workspaces.queries.contexts import items_in, request_of
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -115,6 +117,31 @@ COMPACTED = """
         calls: [{name: shell, arguments: {command: "seq 1 1500; echo {{index}}"}}]
       - calls: [{name: finish, arguments: {summary: done}}]
 """
+
+
+def test_a_window_that_another_workspace_learned_is_told_without_a_way_into_it(desk: Desk, signed_in: Any) -> None:
+    version = finished_task(desk).profile_version
+    theirs = make_workspace(desk.outsider)
+    elsewhere = create_task(workspace=theirs, profile_version=version, instruction="Greet.", actor=desk.outsider)
+    elsewhere = work(elsewhere)
+    step = Step.objects.filter(task=elsewhere).order_by("number")[0]
+    reply = ModelCall.objects.get(step=step)
+    seq = Event.objects.get(task=elsewhere, step_number=step.number, kind="model.replied").seq
+    prompt_was_cut(
+        elsewhere.pk,
+        elsewhere.fence,
+        step,
+        words="It was cut.",
+        held=100_000,
+        calls=[SentCall(seq, step.number, reply.pk, 120_000, 100_000)],
+        model=version.model,
+    )
+    incident = Incident.objects.get(task=elsewhere)
+    for who, place, led_there in ((desk.viewer, desk.workspace, False), (desk.outsider, theirs, True)):
+        task = work(create_task(workspace=place, profile_version=version, instruction="Greet.", actor=place.owner))
+        panel = page(signed_in(who).get(f"/tasks/{task.pk}/panels/context/"))
+        assert "The provider holds only" in panel.text("#context")
+        assert bool(panel.all(f'a[href="/incidents/{incident.pk}/"]')) is led_there
 
 
 def compacted_task(desk: Desk) -> Task:

@@ -92,9 +92,12 @@ def context_of(step: Step) -> ContextUse | None:
 
 
 def learned_from(task: Task) -> LearnedWindow | None:
-    """What made the task's requests keep to a smaller window, while that is not resolved."""
+    """What made the task's requests keep to a smaller window, while that is not resolved.
+
+    It may be another task's, also in a workspace that whoever sees this task does not see.
+    """
     found = LearnedWindow.objects.filter(profile_version=task.profile_version_id).exclude(incident__state="resolved")
-    return found.select_related("incident").order_by("tokens").first()
+    return found.select_related("incident__task").order_by("tokens").first()
 
 
 def _scaled(tokens: int, expected: int, estimated: int) -> int:
