@@ -81,6 +81,18 @@ def test_a_declared_compensation_is_named_and_told_the_agent_if_that_is_ticked(
         check_history(each)
 
 
+def test_an_effect_is_named_with_the_arguments_that_an_operator_made_of_it(desk: Desk, signed_in: Any) -> None:
+    escalation = desk.held_call()
+    edited = {"customer": "ACME", "amount": 999}
+    answer_escalation(escalation.pk, decision=Decision.EDIT, arguments=edited, actor=desk.operator)
+    task = work(escalation.task)
+    first = Checkpoint.objects.filter(task=task).order_by("seq")[0]
+    client = signed_in(desk.operator)
+    assert '"amount": 999' in page(client.get(address(first), **HX)).text("dialog")
+    client.post(address(first), {"reason": "again", "tell": "1"}, **HX)
+    assert '"amount": 999' in Message.objects.get(task=task, content__contains="They stand").content
+
+
 def test_without_the_tick_the_agent_is_told_nothing(desk: Desk, signed_in: Any) -> None:
     escalation = desk.held_call()
     answer_escalation(escalation.pk, decision=Decision.APPROVE, actor=desk.operator)

@@ -159,6 +159,7 @@ def test_two_persons_approve_on_the_same_card(desk: Desk, signed_in: SignIn) -> 
     assert "Two persons have to approve it" in first.text(".notice-inline")
     assert f"{desk.operator} approved exactly these arguments" in first.text(".notice-inline")
     first.none("button[value=always], input[value=always]")
+    first.none("button[value=approve]")
     assert "an owner is asked, with a new deadline" in first.text(".expiry")
     again = answer(signed_in(desk.operator), escalation, decision="approve")
     assert (again.status_code, "second person" in page(again).text(".notice-error")) == (409, True)

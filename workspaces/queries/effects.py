@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -25,6 +26,12 @@ class Standing:
     @property
     def is_unknown(self) -> bool:
         return self.entry.state in (LedgerEntry.State.INTENDED, LedgerEntry.State.UNKNOWN)
+
+    @property
+    def arguments(self) -> str:
+        """Those that it was made with: an operator may have edited what the agent proposed."""
+        call = self.entry.tool_call
+        return call.raw_arguments if call.proposed_arguments is None else json.dumps(call.arguments, ensure_ascii=False)
 
     @property
     def against(self) -> str:
@@ -58,7 +65,7 @@ def words_for_the_agent(standing: Sequence[Standing], *, forked: bool) -> str:
     for each in standing[:MOST_TOLD]:
         call = each.entry.tool_call
         state = "its outcome is not known" if each.is_unknown else "done"
-        lines.append(f"- {call.name} {clip(call.raw_arguments, TOLD_ARGUMENTS_CHARS)}: {state}. {each.against}")
+        lines.append(f"- {call.name} {clip(each.arguments, TOLD_ARGUMENTS_CHARS)}: {state}. {each.against}")
     if len(standing) > MOST_TOLD:
         lines.append(f"- and {len(standing) - MOST_TOLD} more")
     lines.append("The very same call again gives the recorded result and makes no second effect.")

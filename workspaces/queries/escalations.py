@@ -219,7 +219,11 @@ def _pretty(value: object) -> str:
 
 
 def card_of(user: User | AnonymousUser, escalation: Escalation, *, typed: Typed | None = None, error: str = "") -> Card:
-    return make_card(escalation, may_operate(user, escalation.task.workspace), typed=typed, error=error)
+    card = make_card(escalation, may_operate(user, escalation.task.workspace), typed=typed, error=error)
+    if escalation.first_approved_by_id is None or escalation.first_approved_by_id != user.pk:
+        return card
+    # whoever was the first cannot be the second: no button that would only be refused
+    return replace(card, choices=[choice for choice in card.choices if choice.decision is not Decision.APPROVE])
 
 
 def make_card(escalation: Escalation, can_operate: bool, *, typed: Typed | None = None, error: str = "") -> Card:
