@@ -459,10 +459,10 @@ def test_retries_on_an_exhausted_pool_are_a_storm_by_the_minute() -> None:
     assert "pool 1" in finding.words
 
 
-def test_two_pools_are_counted_apart_and_children_beside_them() -> None:
+def test_two_pools_are_counted_apart_and_forks_beside_them() -> None:
     both = [*happenings(15, 1), *happenings(15, 1, source="pool 2")]
     assert storms(both, Thresholds()) == []
-    assert [f.pattern for f in storms(happenings(25, 0.1, "child", "task 1"), Thresholds())] == ["fan_out"]
+    assert [f.pattern for f in storms(happenings(25, 0.1, "fork", "task 1"), Thresholds())] == ["fan_out"]
 
 
 # all together

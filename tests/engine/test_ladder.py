@@ -243,6 +243,19 @@ def test_an_allowance_that_refuses_many_tasks_is_a_storm_in_each() -> None:
     assert "2 other tasks" in found.responses[0]["words"]
 
 
+def test_many_forks_of_one_task_within_a_minute_are_a_storm() -> None:
+    script = "replies: [{calls: [{name: finish, arguments: {summary: ok}}]}]"
+    task = work(scripted_task(script, detectors={"forks_per_minute": 3}))
+    first = Checkpoint.objects.filter(task=task).order_by("seq")[0]
+    for _ in range(2):
+        fork(first.pk, reason="try", actor=task.created_by, hold=True)
+    assert not Incident.objects.exists()
+    fork(first.pk, reason="try", actor=task.created_by, hold=True)
+    found = incident(task)
+    assert (found.kind, found.pattern, found.count) == ("storm", "fan_out", 3)
+    assert work(task).status == "succeeded"
+
+
 def test_a_context_that_is_full_is_an_incident_with_its_question() -> None:
     task = work(
         scripted_task("replies: [{calls: [{name: finish, arguments: {summary: ok}}]}]", context_window_tokens=4_200)

@@ -26,7 +26,9 @@ from workspaces.domain.ladder import (
     verdict,
 )
 from workspaces.domain.states import EscalationKind, EscalationStatus, TaskStatus
+from workspaces.domain.storms import FORK, WINDOW_S, Happening, storms
 from workspaces.models import Escalation, Event, Incident
+from workspaces.queries.profiles import detectors_of
 
 from .escalations import open_escalation, wait_for_operator
 from .incidents import close, measure, report, respond
@@ -35,6 +37,7 @@ from .tasks import end_task
 
 ANSWER_WITHIN = timedelta(days=7)
 MOST_CLAIMS_STANDING = 100  # of one task: past that another is no news, and every step reads all that stand
+MOST_FORKS_SEEN = 500
 PASSING_KINDS = frozenset(kind.value for kind in PASSING)
 
 
@@ -117,6 +120,18 @@ def note(task_id: int, fence: int, findings: Sequence[Finding], *, others: int) 
                 respond(
                     pen, incident, Rung.NOTED, f"{alone}Each try waits longer than the one before, or as long as asked."
                 )
+
+
+def forked(pen: Pen, seq: int) -> None:
+    """The event at `seq` tells of a fork: many of one task within a minute are a storm, whoever makes them."""
+    earlier = Event.objects.filter(
+        task=pen.task, kind=EventKind.TASK_FORKED.value, at__gt=pen.now - timedelta(seconds=WINDOW_S)
+    )
+    made = [*earlier.order_by("-seq").values_list("seq", "at")[:MOST_FORKS_SEEN], (seq, pen.now)]
+    happened = [Happening(at.timestamp(), FORK, at_seq, source=f"task {pen.task.pk}") for at_seq, at in made]
+    for _, incident in _reported(pen, storms(happened, detectors_of(pen.task.profile_version).thresholds)):
+        if not incident.responses:
+            respond(pen, incident, Rung.NOTED, "Each fork has a disk and a sandbox of its own, and spends for itself.")
 
 
 def _reported(pen: Pen, findings: Sequence[Finding]) -> list[tuple[Finding, Incident]]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from django.db import transaction
 
 from workspaces import dispatch
@@ -23,7 +25,7 @@ from workspaces.queries.terminal import commanded_since
 from .calls import tell_judged
 from .checkpoints import save_checkpoint
 from .clock import database_now
-from .detections import rolled_back
+from .detections import forked, rolled_back
 from .errors import Refused
 from .escalations import ask_to_approve
 from .pen import Pen, writing
@@ -233,7 +235,8 @@ def fork(
                 order_pause(pen, latch)
             dispatch.advance(task.pk)
         with writing(origin.pk, actor=actor) as pen:
-            pen.event(EventKind.TASK_FORKED, checkpoint_seq=checkpoint.seq, fork=task.pk, reason=clip(reason, 500))
+            told: dict[str, Any] = {"checkpoint_seq": checkpoint.seq, "fork": task.pk, "reason": clip(reason, 500)}
+            forked(pen, pen.event(EventKind.TASK_FORKED, **told))
     task.refresh_from_db()
     return task
 

@@ -17,7 +17,7 @@ _THRESHOLDS: dict[IncidentKind, tuple[str, ...]] = {
     K.NO_PROGRESS: ("no_progress", "empty_again", "nothing_works"),
     K.CONTRADICTION: ("contradiction",),
     K.BAD_CALL: ("corrected",),
-    K.STORM: ("retries_per_minute", "children_per_minute"),
+    K.STORM: ("retries_per_minute", "forks_per_minute"),
 }
 
 

@@ -1,4 +1,4 @@
-"""Finds storms: retries on an exhausted pool, and a fan-out of child tasks, from what happened when. Pure.
+"""Finds storms: retries on an exhausted pool, and a fan-out of forks, from what happened when. Pure.
 
 Both are rates: many in one minute. What waits as long as the provider said is no storm.
 """
@@ -15,18 +15,18 @@ from workspaces.domain.thresholds import Thresholds
 WINDOW_S = 60.0
 # kinds of providers.base.ProviderError that may pass
 RETRY_KINDS = frozenset({"rate_limit", "overloaded", "server", "timeout", "connection"})
-CHILD_KINDS = frozenset({"child", "fork"})
+FORK = "fork"
 
 
 @dataclass(frozen=True, slots=True)
 class Happening:
-    """One failed try at a provider, or one child task begun. `at_s`: seconds on any clock that only rises."""
+    """One failed try at a provider, or one fork begun. `at_s`: seconds on any clock that only rises."""
 
     at_s: float
     kind: str
     seq: int
     step: int | None = None
-    source: str = ""  # the pool, or the parent task
+    source: str = ""  # the pool, or the task that was forked
 
 
 def storms(happenings: Sequence[Happening], limits: Thresholds) -> list[Finding]:
@@ -34,7 +34,7 @@ def storms(happenings: Sequence[Happening], limits: Thresholds) -> list[Finding]
     found = []
     for kinds, limit, pattern, what in (
         (RETRY_KINDS, limits.retries_per_minute, "retry_storm", "failed tries"),
-        (CHILD_KINDS, limits.children_per_minute, "fan_out", "child tasks"),
+        ({FORK}, limits.forks_per_minute, "fan_out", "forks"),
     ):
         sources = dict.fromkeys(item.source for item in happenings if item.kind in kinds)
         for source in sources:

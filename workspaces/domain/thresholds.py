@@ -50,7 +50,7 @@ class Thresholds:
 
     # storms, per minute
     retries_per_minute: int = 20
-    children_per_minute: int = 20
+    forks_per_minute: int = 20
 
 
 MAX = 10_000

@@ -32,7 +32,7 @@ WORDS: dict[str, str] = {
     "contradiction": "answers to one question that change back and forth",
     "corrected": "steps in a row whose call of one tool was corrected",
     "retries_per_minute": "refused calls to one provider, by all tasks",
-    "children_per_minute": "child tasks of one task",
+    "forks_per_minute": "forks of one task",
     "ladder.nudges": "how often the model is told before a person is asked",
     "ladder.escalate_after": "repeats after that before a person is asked; 0: nobody is",
     "ladder.stop_after": "how often a person is asked before the task fails; 0: it never does",
