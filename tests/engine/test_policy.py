@@ -193,6 +193,19 @@ def test_edited_arguments_need_whom_the_policy_names_for_them() -> None:
     assert ToolCall.objects.get(name="send_invoice").policy_rule == 2
 
 
+def test_an_approval_after_the_deadline_is_late_also_while_nobody_has_looked_at_the_clock() -> None:
+    crew = Crew(policy=[{"tool": "send_*", "verdict": "hold", "expires_s": 600, "on_expiry": "escalate"}])
+    question = crew.open()
+    Escalation.objects.filter(pk=question.pk).update(deadline=timezone.now() - timedelta(seconds=1))
+    for decision in (Decision.APPROVE, Decision.ALWAYS):
+        with pytest.raises(Refused, match="had to be approved by"):
+            crew.answer(decision, crew.ann, words="late")
+    assert expire_due() == 1
+    with pytest.raises(Refused, match="Only an owner"):
+        crew.answer(Decision.APPROVE, crew.ann)
+    crew.answer(Decision.APPROVE, crew.owner)
+
+
 def test_a_rule_says_when_it_expires_and_who_is_asked_then() -> None:
     crew = Crew(policy=[{"tool": "send_*", "verdict": "hold", "expires_s": 600, "on_expiry": "escalate"}])
     question = crew.open()

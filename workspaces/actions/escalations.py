@@ -144,6 +144,11 @@ def answer_escalation(
             raise Refused(f"Say by how many steps to raise the limit: 1 to {MAX_STEPS:,}.")
         call, before = escalation.tool_call, ""
         if call is not None and decision in LETS_RUN:
+            if kind is EscalationKind.HELD_CALL and escalation.deadline <= pen.now:
+                raise Refused(
+                    f"This had to be approved by {escalation.deadline:%Y-%m-%d %H:%M:%S} UTC. What the profile "
+                    "says for that case is done in a moment."
+                )
             if seen and seen != call.arguments_hash:
                 raise Refused("Somebody has edited the arguments meanwhile. Look at them again, then decide.")
             before = _pretty(call)

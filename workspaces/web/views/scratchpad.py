@@ -13,6 +13,7 @@ from django.views.decorators.http import require_POST, require_safe
 from workspaces.actions import scratchpad as actions
 from workspaces.actions.errors import Refused
 from workspaces.domain.roles import Role
+from workspaces.domain.text import clean_text
 from workspaces.models import Task
 from workspaces.queries.access import may_operate
 from workspaces.queries.scratchpad import versions_of
@@ -46,7 +47,7 @@ def note(request: HttpRequest, task_id: int) -> HttpResponse:
 def versions(request: HttpRequest, task_id: int) -> HttpResponse:
     """Of the section that `?section=` names: a name may hold anything."""
     task = task_or_404(request, task_id)
-    return _versions(request, task, request.GET.get("section", ""))
+    return _versions(request, task, clean_text(request.GET.get("section", "")))
 
 
 def _versions(request: HttpRequest, task: Task, section: str, *, status: int = 200, **refused: Any) -> HttpResponse:
@@ -71,7 +72,7 @@ def restore(request: HttpRequest, task_id: int) -> HttpResponse:
     """An older version as a new one. A refusal keeps the reason that was typed."""
     task = task_or_404(request, task_id)
     require_role(request, task.workspace, Role.OPERATOR)
-    section = request.POST.get("section", "")
+    section = clean_text(request.POST.get("section", ""))
     seq = number_or_none(request.POST.get("seq"))
     if seq is None:
         return problem(request, 400, "The form names no version.")

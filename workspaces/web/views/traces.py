@@ -20,9 +20,9 @@ from ..trace_rows import number_or_none
 @require_safe
 def index(request: HttpRequest, task_id: int) -> HttpResponse:
     """The next rows for htmx; without it, the page itself from there on."""
+    task = task_or_404(request, task_id)
     if not is_htmx(request):
         return redirect(f"/tasks/{task_id}/?{request.GET.urlencode()}")
-    task = task_or_404(request, task_id)
     wanted = TraceFilter.from_words(request.GET.get("group"), request.GET.get("branch"))
     before = number_or_none(request.GET.get("before"))
     context = trace_context(task, wanted, before, may_operate(request.user, task.workspace))
