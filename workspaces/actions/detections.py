@@ -190,9 +190,9 @@ def _measure(pen: Pen, standing: Sequence[Incident], grown: set[int], detected: 
         if not incident.nudges or incident.nudge_helped is not None:
             continue
         told = [entry for entry in incident.responses if entry["rung"] == Rung.NUDGED.value][-1]
-        if _person_seq(pen, incident) > told["seq"]:
-            continue  # a person has spoken since: it cannot be told what made the difference
         since = told.get("step") or 0
+        if detected.step - since > HELPED_AFTER or _person_seq(pen, incident) > told["seq"]:
+            continue  # a person has spoken since: it cannot be told what made the difference
         if incident.pk in grown:
             measure(pen, incident, False, f"It went on at step {detected.step}.")
         elif detected.step > since and (succeeded or detected.step - since >= HELPED_AFTER):

@@ -80,7 +80,6 @@ class Facts:
     ledger_completed: int = 0
     ledger_unknown: int = 0
     replayed: int = 0
-    unknown_calls: int = 0
     # provider
     model_calls: int = 0
     calls_without_usage: int = 0
@@ -88,8 +87,6 @@ class Facts:
     rate_limits: int = 0
     quota_waits: int = 0
     unpriced: int = 0
-    pools: bool = False
-    budgets: bool = False
     # tool calls
     tool_calls: int = 0
     results_without_hash: int = 0
@@ -112,7 +109,6 @@ class Facts:
     questions_expired: int = 0
     note_versions: int = 0
     exit_conditions: int = 0
-    step_limits: int = 0  # tasks with one: each has
     forks: int = 0
     nudges: int = 0
     nudges_helped: int = 0

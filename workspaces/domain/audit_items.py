@@ -133,9 +133,8 @@ def quota(facts: Facts) -> list[Item]:
         ),
         control(
             "A pool shared by tasks",
-            P.PRESENT if facts.pools else P.MISSING,
-            "requests are admitted against the provider's shared allowance" if facts.pools
-            else "a pool shared by tasks does not exist yet: each task learns of an exhausted quota by itself",
+            P.MISSING,
+            "a pool shared by tasks does not exist yet: each task learns of an exhausted quota by itself",
             (), C.COORDINATION,
         ),
         detector(facts, "Storm detector", (K.STORM,), C.COORDINATION),
@@ -350,9 +349,8 @@ def compounding(facts: Facts) -> list[Item]:
         ),
         control(
             "Budgets",
-            P.PRESENT if facts.budgets else P.MISSING,
-            "money is reserved before a call" if facts.budgets
-            else "there are none yet: cost is counted and shown, and nothing stops it but the step limit and a person",
+            P.MISSING,
+            "there are none yet: cost is counted and shown, and nothing stops it but the step limit and a person",
             (), C.COORDINATION, C.LONG_HORIZON,
         ),
     ]  # fmt: skip
