@@ -12,16 +12,15 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from workspaces.actions import compactions, steps
+from workspaces.actions import compactions
 from workspaces.domain import compaction as rules
 from workspaces.domain.compaction import ContextPolicy, Cut, Pinned
 from workspaces.domain.context import Entry, History, Replaced, SegmentKind, Summarised
-from workspaces.domain.incidents import Evidence, Finding, IncidentKind, Severity
-from workspaces.domain.states import EscalationKind, ModelCallPurpose, ModelCallStatus
-from workspaces.engine import side_calls
+from workspaces.domain.states import ModelCallPurpose, ModelCallStatus
+from workspaces.engine import side_calls, unsent
 from workspaces.engine.context import next_request
 from workspaces.engine.disk import Disk
-from workspaces.engine.run import Ended, Run
+from workspaces.engine.run import Run
 from workspaces.models import Message, ModelCall, Step, Summary, ToolCall
 from workspaces.providers.base import ChatMessage, ChatRequest, ProviderError
 from workspaces.queries.contexts import Built, made
@@ -45,8 +44,8 @@ def fitting_request(run: Run, step: Step, disk: Disk) -> Built:
             work.store()
             built = next_request(run)
         if not built.manifest.fits:
-            _ask_about_full(run, step, built, work)
-    _check_pinned(run, step, built)
+            unsent.ask_about_full(run, step, built, went=work.went, failed=work.failed)
+    unsent.check_pinned(run, step, built)
     return built
 
 
@@ -242,17 +241,14 @@ class Compaction:
 
     def store(self) -> None:
         run = self.run
-        pinned = _pinned(self.now)
-        lost = rules.missing(pinned, _texts(self.now))
-        if lost:
-            _ask_about_lost(run, self.step, self.now, lost)
+        unsent.check_pinned(run, self.step, self.now)
         compactions.store_compaction(
             run.task.pk,
             run.fence,
             self.step,
             replaced=[shorter for _, shorter, _ in self.replaced.values()],
             summaries=self.summaries,
-            receipt=self._receipt(pinned),
+            receipt=self._receipt(unsent.pinned_in(self.now)),
         )
 
     def _receipt(self, pinned: list[Pinned]) -> dict[str, Any]:
@@ -311,83 +307,6 @@ class Compaction:
             "model_call": call.pk,
             "model_calls": [made_by.pk for _, _, made_by in self.summaries],
         }
-
-
-# what is never sent
-
-
-def _check_pinned(run: Run, step: Step, built: Built) -> None:
-    """Before every request: a real look at what would be sent."""
-    lost = rules.missing(_pinned(built), _texts(built))
-    if lost:
-        _ask_about_lost(run, step, built, lost)
-
-
-def _ask_about_lost(run: Run, step: Step, built: Built, lost: list[Pinned]) -> None:
-    names = ", ".join(item.what for item in lost[:5])
-    seq = built.manifest.as_of_seq
-    words = f"The next request lacks what is pinned: {names}. It was not sent."
-    finding = Finding(
-        IncidentKind.TRUNCATION,
-        Severity.CRITICAL,
-        pattern="pinned_missing",
-        first_seq=seq,
-        last_seq=seq,
-        evidence=(Evidence(seq, step.number, f"the request as of this event lacks {names}"),),
-        words=words,
-        cause="truncation/pinned_missing",
-        fingerprint=_sha(f"pinned_missing {names}"),
-    )
-    compactions.report_context(run.task.pk, run.fence, finding)
-    steps.escalate(run.task.pk, run.fence, EscalationKind.INCIDENT, words)
-    raise Ended
-
-
-def _ask_about_full(run: Run, step: Step, built: Built, work: Compaction) -> None:
-    manifest = built.manifest
-    pinned = _pinned(built)
-    tried = ["Nothing in it could be made smaller."]
-    if work.went:
-        tried = ["It has been made smaller already."]
-    if work.failed:
-        tried.append(f"No summary: {work.failed}.")
-    if manifest.learned_tokens is not None:
-        tried.append(
-            f"The profile's window is {run.version.context_window_tokens:,}, but the provider was seen to hold only "
-            f"{manifest.learned_tokens:,}: resolve the incident about it when the server holds more."
-        )
-    words = rules.why_full(
-        pinned,
-        tools=manifest.tokens(SegmentKind.TOOLS),
-        other=manifest.tokens(SegmentKind.RECENT, SegmentKind.TOOL_OUTPUT, SegmentKind.SUMMARY),
-        prompt=manifest.expected_tokens,
-        reserved=manifest.reserved_output_tokens,
-        window=manifest.window_tokens,
-        tried=" ".join(tried),
-    )
-    seq = manifest.as_of_seq
-    finding = Finding(
-        IncidentKind.CONTEXT_FULL,
-        Severity.ERROR,
-        pattern="does_not_fit",
-        first_seq=seq,
-        last_seq=seq,
-        evidence=(Evidence(seq, step.number, f"{manifest.expected_tokens:,} tokens are to be sent as of this event"),),
-        words=words,
-        cause="context_full/does_not_fit",
-        fingerprint=_sha("context_full"),
-    )
-    compactions.report_context(run.task.pk, run.fence, finding)
-    steps.escalate(run.task.pk, run.fence, EscalationKind.CONTEXT_FULL, words)
-    raise Ended
-
-
-def _pinned(built: Built) -> list[Pinned]:
-    return rules.pinned_of(built.history, system=built.system, notes=built.notes)
-
-
-def _texts(built: Built) -> list[str]:
-    return [message.content for message in built.request.messages]
 
 
 def _prompt(built: Built) -> int:
