@@ -12,13 +12,15 @@ from workspaces.engine.run import Run
 from workspaces.models import Step
 from workspaces.providers.base import ChatMessage, ChatRequest, ProviderError
 from workspaces.queries.trails import calls_on_line
-from workspaces.wire.driving import CallInterrupted
 
 logger = logging.getLogger(__name__)
 
 
 def unsupported(run: Run, step: Step, text: str, *, seq: int, model_call: int | None) -> list[Finding]:
-    """What a model finds unsupported in `text`. An empty list as well when it cannot be asked or answers nonsense."""
+    """What a model finds unsupported in `text`. An empty list as well when it cannot be asked or answers nonsense.
+
+    Raises CallInterrupted when an order came: the end waits for it, and is checked when the task goes on.
+    """
     request = ChatRequest(
         model=run.version.model,
         messages=(
@@ -31,7 +33,7 @@ def unsupported(run: Run, step: Step, text: str, *, seq: int, model_call: int | 
     try:
         call = side_calls.ask(run, step, request, may_wait=False)
         said = claim_check.read_answer(call.text, text)
-    except (ProviderError, CallInterrupted, ValueError) as error:  # each recorded; the rules have looked already
+    except (ProviderError, ValueError) as error:  # each recorded; the rules have looked already
         logger.info("task %s: its claims were not checked by a model: %s", run.task.pk, error)
         return []
     return claim_check.findings(said, seq=seq, step=step.number, model_call=model_call, checked_by=call.pk)

@@ -7,6 +7,7 @@ or ended, and says so in the trace.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import logging
 import os
@@ -35,6 +36,7 @@ from workspaces.models import Step, Task
 from workspaces.queries.database import is_away
 from workspaces.queries.history import NO_SANDBOX, waits_since_checkpoint
 from workspaces.sandboxes.base import SandboxError, SandboxUnavailable
+from workspaces.wire.driving import CallInterrupted
 
 logger = logging.getLogger(__name__)
 
@@ -224,10 +226,15 @@ def _step(run: Run, disk: Disk) -> None:
     if step.phase == StepPhase.CONTEXT.value:
         run.obey(disk)
         think(run, step, disk)
+    with contextlib.suppress(CallInterrupted):  # of a check of last words: what it was is recorded
+        _judge_and_act(run, step, disk)
+    run.obey(disk)  # a pause at the boundary is obeyed where the next advance begins
+
+
+def _judge_and_act(run: Run, step: Step, disk: Disk) -> None:
     if step.phase == StepPhase.REPLIED.value:
         run.obey(disk)
         judge_reply(run, step)
     if step.phase == StepPhase.JUDGED.value:
         run.obey(disk)
         Actor(run, disk, step).act_and_settle()
-    run.obey(disk)  # a pause at the boundary is obeyed where the next advance begins
