@@ -110,7 +110,7 @@ def test_what_changes_stands_first_and_what_was_typed_wrong_is_said(desk: Desk, 
     tried = rows(found)
     assert [("fine" in row[0], "no rows" in row[0]) for row in tried] == [(True, False), (False, True), (False, False)]
     assert tried[0][1:] == ["allow", "correct", "rule 1"]
-    assert tried[1][1:] == ["allow result ok", "allow result empty", "no rule rule 2"]
+    assert tried[1][1:] == ["allow result ok", "allow result empty", "no rule result by rule 2"]
     assert "1 more did not fit" in found.text("#policy-trial")
     wrong = page(try_it(client, policy="- {verdict: x}"))
     assert "rule 1, verdict" in wrong.text("#policy-trial .notice-error")
