@@ -35,6 +35,7 @@ def take_all(browser: Browser, product: Product) -> None:
     users = {row["username"]: row["id"] for row in product.rows("select id, username from workspaces_user")}
     tasks = {row["title"]: row["id"] for row in product.rows("select id, title from workspaces_task")}
     build, invoice = tasks["Build and test the inventory"], tasks["Invoice Kestrel Bikes for this week"]
+    stuck = tasks["Put the rates into a table"]
     olive = Person(browser, product, users["olive"], viewport=SIZE, color_scheme="light")
     page = olive.page
 
@@ -52,6 +53,15 @@ def take_all(browser: Browser, product: Product) -> None:
     card.locator("summary", has_text="Edit").click()
     card.scroll_into_view_if_needed()
     save(page, "approve")
+
+    olive.until(lambda: product.task(stuck)["status"] == "waiting", within_s=60, what="the stuck agent is asked about")
+    incident = product.rows("select id from workspaces_incident where task_id = %s", stuck)[0]["id"]
+    olive.open(f"/incidents/{incident}/", live=True)
+    save(page, "incident")
+
+    page.goto(f"/tasks/{stuck}/steps/5/context/")
+    page.locator("#context-proof").wait_for()
+    save(page, "context")
 
     olive.open(f"/tasks/{build}/?panel=checkpoints", live=True)
     page.locator("#control-pause-now").click()
