@@ -174,7 +174,7 @@ def _report(
                 f"The server {server.name} offers another definition of {row.name} than the one that was accepted. The "
                 f"tool is not called until an operator has accepted the new one: {where}"
             )
-            _open(pen, server, "changed_definition", Severity.ERROR, words, seq, step, f"{row.tool}/{row.fingerprint}")
+            _open(pen, server, "changed_definition", Severity.ERROR, words, seq, step, row.tool)
     new = [row for row in waiting if row.tool not in accepted]
     if new:
         names = ", ".join(row.name for row in new[:NAMED]) + (" …" if len(new) > NAMED else "")
