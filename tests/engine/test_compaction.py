@@ -249,6 +249,7 @@ def test_a_request_that_lacks_a_pinned_text_is_not_sent(monkeypatch: pytest.Monk
     incident = Incident.objects.get(task=task)
     assert (incident.kind, incident.pattern, incident.severity) == ("truncation", "pinned_missing", "critical")
     assert "an operator's words" in incident.words
+    assert Escalation.objects.get(task=task, status="open").incident == incident
     monkeypatch.undo()
     check_history(task)
 

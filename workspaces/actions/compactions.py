@@ -10,7 +10,7 @@ from workspaces.domain.context import Replaced, Summarised
 from workspaces.domain.events import EventKind
 from workspaces.domain.incidents import Finding, Rung
 from workspaces.domain.text import clean_json, clean_text
-from workspaces.models import Event, ModelCall, Replacement, Step, Summary
+from workspaces.models import Event, Incident, ModelCall, Replacement, Step, Summary
 
 from .incidents import report, respond
 from .model_calls import begin_step
@@ -77,12 +77,13 @@ def refuse_summary(task_id: int, fence: int, step: Step, call: ModelCall, why: s
             pen.event(EventKind.SUMMARY_REFUSED, step=step.number, model_call=call.pk, why=why)
 
 
-def report_context(task_id: int, fence: int, finding: Finding) -> None:
+def report_context(task_id: int, fence: int, finding: Finding) -> Incident:
     """An incident of the context, before a person is asked. The same finding again changes nothing."""
     with writing(task_id, fence=fence) as pen:
         reported = report(pen, finding)
         if reported.is_new:
             respond(pen, reported.incident, Rung.ESCALATED, "Nothing was sent. An operator is asked.")
+        return reported.incident
 
 
 def _begun(pen: Pen, step: Step) -> None:

@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 from workspaces.domain.events import EXCERPT_CHARS, EventKind
-from workspaces.domain.incidents import Finding, IncidentKind, IncidentState, Rung, Severity
+from workspaces.domain.incidents import Finding, IncidentKind, Rung, Severity
 from workspaces.domain.occurrences import single
 from workspaces.domain.results import ResultClass
 from workspaces.domain.states import (
@@ -29,8 +29,6 @@ from .pen import Pen, writing
 from .tasks import end_task, release_pause, standing_latch
 
 ANSWER_WITHIN = timedelta(days=7)
-# questions about what is reported as an incident just before
-STANDS_BY = {EscalationKind.CONTEXT_FULL: IncidentKind.CONTEXT_FULL}
 
 
 def begin_running(task_id: int, fence: int, *, worker: str, previous_owner: str) -> bool:
@@ -101,16 +99,16 @@ def escalate(
     kind: EscalationKind,
     question: str,
     *,
+    incident: Incident | None = None,
     failure: tuple[IncidentKind, str] | None = None,
 ) -> None:
     """Ask about the task as a whole, and wait. A question that stands open already is not asked twice.
 
-    `failure`: the kind and pattern of the incident that this is.
+    `incident`: what was reported just before and is asked about; `failure`: kind and pattern of one that this is.
     """
     with writing(task_id, fence=fence) as pen:
         asked = {"task": pen.task, "tool_call": None, "status": "open", "kind": kind.value}
         if not Escalation.objects.filter(**asked, question=clean_text(question)).exists():
-            incident = _reported_already(pen, kind)
             deadline = pen.now + ANSWER_WITHIN
             escalation = open_escalation(pen, kind=kind, question=question, deadline=deadline, incident=incident)
             if failure is not None:
@@ -146,13 +144,6 @@ def escalate_call(task_id: int, fence: int, call: ToolCall, kind: EscalationKind
                 tool_call=call.pk,
             )
             _asked_already(pen, lost, escalation)
-
-
-def _reported_already(pen: Pen, kind: EscalationKind) -> Incident | None:
-    if kind not in STANDS_BY:
-        return None
-    found = Incident.objects.filter(task=pen.task, kind=STANDS_BY[kind].value)
-    return found.exclude(state=IncidentState.RESOLVED.value).order_by("-pk").first()
 
 
 def _asked_already(pen: Pen, finding: Finding, escalation: Escalation) -> None:

@@ -37,8 +37,8 @@ def _ask_about_lost(run: Run, step: Step, built: Built, lost: list[Pinned]) -> N
         cause="truncation/pinned_missing",
         fingerprint=_sha(f"pinned_missing {names}"),
     )
-    compactions.report_context(run.task.pk, run.fence, finding)
-    steps.escalate(run.task.pk, run.fence, EscalationKind.INCIDENT, words)
+    incident = compactions.report_context(run.task.pk, run.fence, finding)
+    steps.escalate(run.task.pk, run.fence, EscalationKind.INCIDENT, words, incident=incident)
     raise Ended
 
 
@@ -77,8 +77,8 @@ def ask_about_full(run: Run, step: Step, built: Built, *, went: bool, failed: st
         cause="context_full/does_not_fit",
         fingerprint=_sha("context_full"),
     )
-    compactions.report_context(run.task.pk, run.fence, finding)
-    steps.escalate(run.task.pk, run.fence, EscalationKind.CONTEXT_FULL, words)
+    incident = compactions.report_context(run.task.pk, run.fence, finding)
+    steps.escalate(run.task.pk, run.fence, EscalationKind.CONTEXT_FULL, words, incident=incident)
     raise Ended
 
 
