@@ -170,7 +170,7 @@ def history() -> Iterator[History]:
 
 
 @settings(
-    max_examples=12,
+    max_examples=8,
     deadline=None,
     derandomize=True,
     phases=[Phase.generate],  # a history of minutes is not worth minutes of shrinking

@@ -336,6 +336,7 @@ def killed_worker(command: OperatorCommand, when: str) -> None:
     assert done.returncode == -9
 
 
+@pytest.mark.long
 def test_a_command_whose_worker_died_is_waited_for_and_not_run_again(workspace: Workspace) -> None:
     command = ordered(workspace, "echo once >> count.txt; echo started; sleep 2; echo ended")
     killed_worker(command, "running")
