@@ -26,7 +26,8 @@ LATENCY_S, TASKS, STEPS = 2.0, 50, 10
 NOTE = "{name: note, arguments: {section: notes, text: '{{index}}'}}"  # a tool that takes no time: the engine alone
 COMMAND = "{name: shell, arguments: {command: 'echo {{index}} >> log'}}"  # a command and a snapshot each step
 OWN_STEPS = 100
-ALONE = {"plan_only": 0}  # a task that only takes notes is rightly asked about; all other detectors look at each step
+# its tasks do nothing of use, of which a person would rightly be asked: every step is looked at all the same
+ALONE = {"observe_only": True}
 
 
 def main() -> int:
