@@ -72,6 +72,7 @@ def _ours(steps: int, *, window_tokens: int = 1_000_000, name: str = "whole") ->
         max_steps=steps + 1,
         context_window_tokens=window_tokens,
         max_output_tokens=1_000,
+        detectors={"observe_only": True},  # a task that only takes notes would rightly be asked about
     )
     rows, wal = [_bytes_of(task.pk)], [_wal()]
     while not Task.objects.filter(pk=task.pk, finished_at__isnull=False).exists():
