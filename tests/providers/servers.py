@@ -115,7 +115,7 @@ class _Handler(BaseHTTPRequestHandler):
         elif plan.body is not None:
             self._send(200, plan.body, plan.content_type, plan.headers)
         elif not plan.streams:
-            self._send(200, json.dumps(wire.whole(plan, asked)).encode(), "application/json", ())
+            self._send(200, json.dumps(wire.whole(plan, asked)).encode(), "application/json", plan.headers)
         else:
             self._stream(wire, plan, asked)
 
@@ -133,6 +133,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_response(200)
         self.send_header("content-type", "text/event-stream")
         self.send_header(*(("transfer-encoding", "chunked") if chunked else ("connection", "close")))
+        for key, value in plan.headers:
+            self.send_header(key, value)
         self.end_headers()
         if plan.hang == "before_token":
             self._hang()

@@ -206,6 +206,17 @@ def test_a_fault_is_a_provider_error(kind: str, permanent: bool) -> None:
     assert (caught.value.kind, caught.value.permanent, caught.value.retry_after_s) == (kind, permanent, 2.5)
 
 
+def test_an_answer_and_a_fault_may_say_what_the_limits_are() -> None:
+    headers = "headers: {x-ratelimit-limit-requests: 60, Retry-After: 3}"
+    reply = play(f"replies: [{{text: a, {headers}}}]")
+    with pytest.raises(ProviderError) as caught:
+        play(f"replies: [{{text: a, {headers}, fault: {{kind: rate_limit}}}}]")
+    for told in (reply.rate, caught.value.rate):
+        assert told is not None
+        assert (told.limits, told.retry_after_s) == ({"requests": 60}, 3.0)
+    assert caught.value.retry_after_s == 3.0
+
+
 def test_a_fault_with_times_passes_for_each_conversation_on_its_own() -> None:
     text = "replies: [{text: through, fault: {kind: server, times: 2}}]  # counted"
     for user in ("one", "two"):

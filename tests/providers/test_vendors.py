@@ -8,6 +8,7 @@ import threading
 import time
 import traceback
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from typing import Any
@@ -247,6 +248,23 @@ def test_a_rate_limit_says_how_long_to_wait(
         assert error.retry_after_s is not None
         assert low <= error.retry_after_s <= high
     assert len(server.requests) == 1  # no retries of its own
+
+
+@pytest.mark.parametrize("plan", [Plan(text=("ok",)), Plan(text=("ok",), streams=False), Plan(status=529)])
+def test_what_an_answer_says_of_its_limits_comes_with_it(server: Server, plan: Plan) -> None:
+    headers = (
+        ("x-ratelimit-limit-requests", "60"),
+        ("anthropic-ratelimit-output-tokens-limit", "8000"),
+        ("anthropic-ratelimit-output-tokens-remaining", "7900"),
+        ("retry-after", "7"),
+    )
+    server.plans = [replace(plan, headers=headers)]
+    told = fails(server).rate if plan.status != 200 else ask(server).rate
+    assert told is not None
+    assert (told.limits, told.remaining) == ({"requests": 60, "output_tokens": 8000}, {"output_tokens": 7900})
+    assert told.retry_after_s == 7.0
+    server.plans = [replace(plan, headers=())]
+    assert (fails(server).rate if plan.status != 200 else ask(server).rate) is None
 
 
 @pytest.mark.parametrize(

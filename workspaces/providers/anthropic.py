@@ -22,6 +22,7 @@ from typing import Any, cast
 import anthropic
 import httpx2
 
+from workspaces.domain import rate_headers
 from workspaces.domain.text import clean_text
 from workspaces.providers import faults, limits
 from workspaces.providers.asking import ask
@@ -80,6 +81,7 @@ class _Arriving:
     model: str = ""
     response_id: str = ""
     first_token_s: float | None = None
+    rate: rate_headers.RateHint | None = None
     events: int = 0
     ended: bool = False
 
@@ -141,6 +143,7 @@ class AnthropicProvider:
             create = cast(Any, client.messages.create)  # the body is checked by the server, not by overloads
             stream = await create(**self._body(request))
             async with stream:
+                arriving.rate = rate_headers.read(stream.response.headers)
                 kind = stream.response.headers.get("content-type", "").lower()
                 if "json" in kind and "event-stream" not in kind:  # the server does not stream: one whole reply
                     self._take_whole(json.loads(await stream.response.aread()), arriving, on_text)
@@ -220,6 +223,7 @@ class AnthropicProvider:
             response_id=arriving.response_id,
             latency_s=time.monotonic() - arriving.started,
             first_token_s=arriving.first_token_s,
+            rate=arriving.rate,
         )
 
     def _error(self, error: BaseException) -> ProviderError:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
+from workspaces.domain.rate_headers import RateHint
 from workspaces.wire.driving import CallInterrupted as CallInterrupted  # part of the contract
 
 FinishReason = Literal["stop", "tool_calls", "length", "content_filter", "other"]
@@ -70,7 +71,7 @@ class TokenUsage:
 
 @dataclass(frozen=True, slots=True)
 class ChatReply:
-    """`usage` is None when the provider told none."""
+    """`usage` is None when the provider told none; `rate` when it said nothing of its limits."""
 
     text: str
     tool_calls: tuple[RawToolCall, ...]
@@ -80,13 +81,15 @@ class ChatReply:
     response_id: str = ""
     latency_s: float = 0.0
     first_token_s: float | None = None
+    rate: RateHint | None = None
 
 
 class ProviderError(Exception):
     """The call failed. `permanent`: asking again the same way cannot work (wrong key, unknown model, bad request).
 
     `kind`: "auth", "not_found", "bad_request", "context_length", "rate_limit", "overloaded", "server",
-    "timeout", "connection", "malformed". `retry_after_s` is what the provider asked for, if it did.
+    "timeout", "connection", "malformed". `retry_after_s` is what the provider asked for, if it did;
+    `rate` is what it said of its limits.
     The message names the address and the cause and never holds a key.
     """
 
@@ -98,12 +101,14 @@ class ProviderError(Exception):
         permanent: bool,
         retry_after_s: float | None = None,
         status: int | None = None,
+        rate: RateHint | None = None,
     ) -> None:
         super().__init__(message)
         self.kind = kind
         self.permanent = permanent
         self.retry_after_s = retry_after_s
         self.status = status
+        self.rate = rate
 
 
 @dataclass(frozen=True, slots=True)

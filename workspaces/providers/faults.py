@@ -11,16 +11,14 @@ import re
 import socket
 import ssl
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from typing import Any
 from urllib.parse import urlsplit
 
+from workspaces.domain import rate_headers
 from workspaces.domain.text import clean_text, clip
 from workspaces.providers.base import ProviderConfig, ProviderError
 
 _DETAIL_CHARS = 400
-_LONGEST_WAIT_S = 24 * 3600.0
 _MOST_TOKENS = 1_000_000_000
 
 # The vendors' own names of errors (`error.type`, `error.code`), where they say more than the status.
@@ -131,31 +129,6 @@ def scrub(text: str, secrets: Iterable[str]) -> str:
     return text
 
 
-def retry_after(headers: Mapping[str, str], now: datetime | None = None) -> float | None:
-    """Seconds that the provider asked to wait: `retry-after-ms`, or `Retry-After` as seconds or HTTP date."""
-    try:
-        return _bounded(float(headers["retry-after-ms"]) / 1000.0)
-    except (KeyError, ValueError):
-        pass
-    value = headers.get("retry-after")
-    if value is None:
-        return None
-    try:
-        return _bounded(float(value))
-    except ValueError:
-        pass
-    try:
-        then = parsedate_to_datetime(value)
-    except ValueError:
-        return None
-    then = then if then.tzinfo else then.replace(tzinfo=UTC)
-    return _bounded((then - (now or datetime.now(UTC))).total_seconds())
-
-
-def _bounded(seconds: float) -> float | None:
-    return min(max(0.0, seconds), _LONGEST_WAIT_S) if seconds == seconds else None
-
-
 def refusal(
     where: str,
     *,
@@ -182,12 +155,14 @@ def refusal(
         cause = "the account has no credit or quota left"
     detail = clip(" ".join(scrub(_without_markup(clean_text(detail)), secrets).split()), _DETAIL_CHARS)
     said = f" (HTTP {status})" if status else ""
+    rate = rate_headers.read(headers) if headers is not None else None
     return ProviderError(
         f"{where}: {cause}{said}" + (f": {detail}" if detail else ""),
         kind=kind,
         permanent=permanent,
-        retry_after_s=retry_after(headers) if headers is not None else None,
+        retry_after_s=rate.retry_after_s if rate else None,
         status=status,
+        rate=rate,
     )
 
 

@@ -25,6 +25,7 @@ from typing import Any, cast
 import httpx2
 import openai
 
+from workspaces.domain import rate_headers
 from workspaces.domain.text import clean_text
 from workspaces.providers import faults, limits
 from workspaces.providers.asking import ask
@@ -66,6 +67,7 @@ class _Arriving:
     model: str = ""
     response_id: str = ""
     first_token_s: float | None = None
+    rate: rate_headers.RateHint | None = None
     chunks: int = 0
 
     def joined(self) -> str:
@@ -184,6 +186,7 @@ class OpenAIProvider:
         create = cast(Any, client.chat.completions.create)  # the body is checked by the server, not by overloads
         stream = await create(**self._body(request))
         async with stream:
+            arriving.rate = rate_headers.read(stream.response.headers)
             kind = stream.response.headers.get("content-type", "").lower()
             if "json" in kind and "event-stream" not in kind:  # the server does not stream: one whole reply
                 whole = json.loads(await stream.response.aread())
@@ -214,6 +217,7 @@ class OpenAIProvider:
             response_id=arriving.response_id,
             latency_s=time.monotonic() - arriving.started,
             first_token_s=arriving.first_token_s,
+            rate=arriving.rate,
         )
 
     def _error(self, error: BaseException) -> ProviderError:

@@ -20,6 +20,7 @@ A scenario is a YAML mapping:
         chunk_delay_s: 0.1     # … with this between them
         finish_reason: length  # default: tool_calls with calls, else stop
         usage: {input: 900, output: 30, cached_input: 0, cache_write: 0, reasoning: 0}   # or: none
+        headers: {x-ratelimit-limit-requests: 60}   # what the answer, or its failure, says of limits
         repeat: 3              # the same entry answers so many requests in a row
         fault:                 # the request fails instead
           kind: rate_limit     # rate_limit overloaded server timeout connection auth bad_request
@@ -79,7 +80,7 @@ _USAGE = {
 }
 _WHEN = ("last_result_matches", "any_result_matches", "message_matches", "instruction_matches")
 _TIMING = ("delay_s", "chunks", "chunk_delay_s")
-_REPLY = {"text", "think", "calls", "usage", "finish_reason", "fault", "when", *_TIMING}
+_REPLY = {"text", "think", "calls", "usage", "finish_reason", "fault", "headers", "when", *_TIMING}
 _PURPOSES = [purpose.value for purpose in ModelCallPurpose if purpose is not ModelCallPurpose.STEP]
 MAX_BYTES = 1_000_000
 MAX_REPLIES = 100_000
@@ -115,6 +116,7 @@ class Case:
     no_usage: bool = False
     finish_reason: FinishReason | None = None
     fault: Fault | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
     when: Mapping[str, re.Pattern[str]] = field(default_factory=dict)
 
 
@@ -223,6 +225,9 @@ def _case(body: Mapping[str, Any], path: str) -> Case:
         no_usage=usage == "none",
         finish_reason=finish,
         fault=None if body.get("fault") is None else _fault(body["fault"], f"{path}.fault"),
+        headers={
+            key.lower(): str(told) for key, told in _mapping(body.get("headers") or {}, f"{path}.headers", None).items()
+        },
         when=_when(body.get("when"), f"{path}.when"),
     )
 

@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from importlib import resources
 from typing import Any
 
+from workspaces.domain import rate_headers
 from workspaces.domain.context import SUMMARY_HEAD
 from workspaces.domain.text import clean_text
 from workspaces.providers.base import (
@@ -136,7 +137,7 @@ class ScriptedProvider:
         fault = case.fault if case.fault and self._fails(case.fault, request, scene.index) else None
         clock.wait(case.delay_s, "")
         if fault is not None and not fault.after_chunks:
-            raise _error(fault)
+            raise _error(fault, case)
         text = clean_text(scene.fill(case.text))
         first_token_s, sent = None, ""
         for at, piece in enumerate(_pieces(text, case.chunks)):
@@ -149,7 +150,7 @@ class ScriptedProvider:
             if on_text is not None:
                 on_text(piece)
         if fault is not None:
-            raise _error(fault)
+            raise _error(fault, case)
         calls = _calls(case, scene)
         finish: FinishReason = case.finish_reason or ("tool_calls" if calls else "stop")
         return ChatReply(
@@ -161,6 +162,7 @@ class ScriptedProvider:
             response_id=f"scripted-{scene.index}",
             latency_s=clock.elapsed(),
             first_token_s=first_token_s if first_token_s is not None or not calls else clock.elapsed(),
+            rate=rate_headers.read(case.headers),
         )
 
     def _case(self, scene: _Scene) -> Case:
@@ -259,14 +261,16 @@ def _estimate(request: ChatRequest, text: str, calls: tuple[RawToolCall, ...]) -
     return TokenUsage(input_tokens=max(1, sent // _CHARS_PER_TOKEN), output_tokens=max(1, written // _CHARS_PER_TOKEN))
 
 
-def _error(fault: Fault) -> ProviderError:
+def _error(fault: Fault, case: Case) -> ProviderError:
+    rate = rate_headers.read(case.headers)
     permanent, cause, status = FAULTS[fault.kind]
     return ProviderError(
         f"scripted: {cause} (a fault of the scenario)",
         kind=fault.kind,
         permanent=permanent,
-        retry_after_s=fault.retry_after_s,
+        retry_after_s=fault.retry_after_s if fault.retry_after_s is not None or not rate else rate.retry_after_s,
         status=status,
+        rate=rate,
     )
 
 
