@@ -14,6 +14,8 @@ from workspaces.models import ContextFrame, Message, ModelCall, Step, UsageRecor
 from workspaces.providers.base import ChatReply, ProviderError
 from workspaces.queries.contexts import Frame
 
+from . import admission
+from .admission import Wish
 from .pen import Pen, writing
 
 # what a provider may have worked on, and bill, although no reply was read
@@ -31,9 +33,12 @@ class PricedUnit:
 
 
 def intend(
-    task_id: int, fence: int, step: Step, *, model: str, manifest: Manifest, frame: Frame, endpoint: str = ""
+    task_id: int, fence: int, step: Step, *, wish: Wish, manifest: Manifest, frame: Frame, endpoint: str = ""
 ) -> ModelCall:
-    """Write down what will be sent, before it is; a new step begins here. What a dead worker left is dropped."""
+    """Write down what will be sent, before it is; a new step begins here. What a dead worker left is dropped.
+
+    Raises NotAdmitted, and writes nothing, when quota or budget has no room for it.
+    """
     with writing(task_id, fence=fence) as pen:
         begin_step(pen, step)
         _keep_frame(frame)
@@ -54,7 +59,7 @@ def intend(
             pen,
             step,
             ModelCallPurpose.STEP,
-            model,
+            wish,
             request_hash=manifest.request_hash,
             tokens=manifest.prompt_tokens,
             endpoint=endpoint,
@@ -67,7 +72,7 @@ def intend_side(
     step: Step,
     *,
     purpose: ModelCallPurpose,
-    model: str,
+    wish: Wish,
     request_hash: str,
     tokens: int,
     endpoint: str = "",
@@ -76,7 +81,7 @@ def intend_side(
     with writing(task_id, fence=fence) as pen:
         begin_step(pen, step)
         step.save()
-        return _intent(pen, step, purpose, model, request_hash=request_hash, tokens=tokens, endpoint=endpoint)
+        return _intent(pen, step, purpose, wish, request_hash=request_hash, tokens=tokens, endpoint=endpoint)
 
 
 def _keep_frame(frame: Frame) -> None:
@@ -96,28 +101,35 @@ def begin_step(pen: Pen, step: Step) -> None:
 
 
 def _intent(
-    pen: Pen, step: Step, purpose: ModelCallPurpose, model: str, *, request_hash: str, tokens: int, endpoint: str
+    pen: Pen, step: Step, purpose: ModelCallPurpose, wish: Wish, *, request_hash: str, tokens: int, endpoint: str
 ) -> ModelCall:
+    held = admission.reservation(pen, wish)
     call = ModelCall.objects.create(
         task=pen.task,
         step=step,
         purpose=purpose.value,
         attempt=ModelCall.objects.filter(step=step, purpose=purpose.value).count() + 1,
-        model=model,
+        model=wish.model,
         request_hash=request_hash,
         endpoint=endpoint,
         estimated_tokens=tokens,
+        pool_id=held.pool_id,
+        reserved_input_tokens=wish.input_tokens,
+        reserved_output_tokens=wish.output_tokens,
+        reserved_usd=held.usd,
+        held_in=list(held.account_ids),
         started_at=pen.now,
     )
     pen.event(
         EventKind.MODEL_CALLED,
         step=step.number,
         model_call=call.pk,
-        model=model,
+        model=wish.model,
         attempt=call.attempt,
         tokens=tokens,
         **_purpose(call),
     )
+    admission.admit(pen, call, wish)
     return call
 
 
@@ -198,6 +210,7 @@ def _replied(pen: Pen, step: Step, call: ModelCall, reply: ChatReply, priced: Se
         cost_usd=task.cost_usd + (cost or 0),
         unpriced_calls=task.unpriced_calls + (1 if cost is None else 0),
     )
+    admission.settle(pen, call, usage, cost)
     return pen.event(
         EventKind.MODEL_REPLIED,
         step=step.number,
@@ -220,8 +233,10 @@ def store_failure(task_id: int, fence: int, step: Step, call: ModelCall, error: 
         call.error = clean_text(str(error))
         call.finished_at = pen.now
         call.save()
-        if error.kind in MAYBE_BILLED:
+        maybe_billed = error.kind in MAYBE_BILLED
+        if maybe_billed:
             _count_unpriced(pen)
+        admission.failed(pen, call, error, maybe_billed=maybe_billed)
         pen.event(
             EventKind.MODEL_FAILED,
             step=step.number,
@@ -254,6 +269,7 @@ def _drop(pen: Pen, call: ModelCall, step_number: int, why: str) -> None:
     call.finished_at = pen.now
     call.save(update_fields=["status", "text", "finished_at"])
     _count_unpriced(pen)
+    admission.dropped(pen, call)
     pen.event(
         EventKind.MODEL_DROPPED,
         step=step_number,

@@ -150,9 +150,10 @@ def _add_version(
 
 
 def _seal(secret: str, actor: User, *, hint: bool = True) -> ProviderKey | None:
-    """`hint`: its last characters may be shown, to tell keys apart."""
+    """`hint`: its last characters may be shown, to tell keys apart; equal keys are known to be equal."""
     secret = secret.strip()
     if not secret:
         return None
     fields = ProviderKey.sealed_fields(secret)
-    return ProviderKey.objects.create(**(fields if hint else fields | {"hint": ""}), created_by=actor)
+    told = {"fingerprint": ProviderKey.fingerprint_of(secret)} if hint else {"hint": ""}
+    return ProviderKey.objects.create(**fields | told, created_by=actor)

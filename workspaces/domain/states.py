@@ -78,6 +78,63 @@ class ModelCallPurpose(StrEnum):
     CLAIM_CHECK = "claim_check"  # whether what a reply states was done
 
 
+class UsagePurpose(StrEnum):
+    """What a usage record was spent on."""
+
+    STEP = "step"
+    RETRY = "retry"  # a step's call after one that failed
+    SUMMARY = "summary"
+    CLAIM_CHECK = "claim_check"
+    SANDBOX = "sandbox"
+    STORAGE = "storage"
+
+
+class Circuit(StrEnum):
+    """Whether a quota pool lets calls through."""
+
+    CLOSED = "closed"  # it does
+    OPEN = "open"  # its retry budget is empty
+    HALF_OPEN = "half_open"  # one call may try
+
+
+class ClaimState(StrEnum):
+    """A task's place in a quota pool."""
+
+    IDLE = "idle"
+    WAITING = "waiting"  # in the queue
+    GRANTED = "granted"  # its turn has come, its worker has not yet
+    LEASED = "leased"  # its model call runs
+
+
+class NoticeKind(StrEnum):
+    """What changes what a quota pool lets through."""
+
+    REFUSED = "refused"
+    CIRCUIT_OPENED = "circuit_opened"
+    HALF_OPENED = "half_opened"
+    CLOSED = "closed"
+    LIMIT_LEARNED = "limit_learned"
+    LIMIT_SET = "limit_set"
+    FALLBACK = "fallback"
+
+
+class BudgetScope(StrEnum):
+    SITE = "site"
+    USER = "user"
+    WORKSPACE = "workspace"
+    PROFILE = "profile"
+    TASK = "task"
+
+
+class BudgetPeriod(StrEnum):
+    """Over what a budget's limit counts; days and months are UTC."""
+
+    TASK = "task"  # each task in the scope by itself
+    DAY = "day"
+    MONTH = "month"
+    TOTAL = "total"
+
+
 class Verdict(StrEnum):
     ALLOW = "allow"
     CORRECT = "correct"  # back to the model with evidence

@@ -11,6 +11,7 @@ from workspaces.actions import model_calls
 from workspaces.actions.streams import TextStream
 from workspaces.domain.context import estimate_tokens
 from workspaces.domain.states import ModelCallPurpose, ModelCallStatus
+from workspaces.engine.admission import admitted, wish_of
 from workspaces.engine.patience import patiently
 from workspaces.engine.prices import priced
 from workspaces.engine.provider_calls import provider_of, wait_or_escalate
@@ -36,15 +37,21 @@ def ask(run: Run, step: Step, request: ChatRequest, *, may_wait: bool = True) ->
     known = stored(step, purpose, digest)
     if known is not None:
         return known
-    call = model_calls.intend_side(
-        run.task.pk,
-        run.fence,
-        step,
-        purpose=purpose,
-        model=request.model,
-        request_hash=digest,
-        tokens=sum(estimate_tokens(message.content) for message in request.messages),
-        endpoint=endpoint(run.version, request.model),
+    tokens = sum(estimate_tokens(message.content) for message in request.messages)
+    wish = wish_of(run, step, request, tokens=tokens)
+    call = admitted(
+        run,
+        wish,
+        lambda: model_calls.intend_side(
+            run.task.pk,
+            run.fence,
+            step,
+            purpose=purpose,
+            wish=wish,
+            request_hash=digest,
+            tokens=tokens,
+            endpoint=endpoint(run.version, request.model),
+        ),
     )
     try:
         return _asked(run, step, call, request)

@@ -9,6 +9,7 @@ from workspaces.actions.streams import TextStream
 from workspaces.domain.effects import canonical_json
 from workspaces.domain.replies import ProposedCall
 from workspaces.domain.states import ModelCallStatus
+from workspaces.engine.admission import admitted, wish_of
 from workspaces.engine.compaction import fitting_request
 from workspaces.engine.disk import Disk
 from workspaces.engine.gate import read
@@ -29,14 +30,19 @@ def think(run: Run, step: Step, disk: Disk) -> None:
     except CallInterrupted:  # of a summary; what it was is recorded
         return  # the caller obeys the order that interrupted
     request, manifest = built.request, built.manifest
-    call = model_calls.intend(
-        run.task.pk,
-        run.fence,
-        step,
-        model=run.version.model,
-        manifest=manifest,
-        frame=built.frame,
-        endpoint=endpoint(run.version),
+    wish = wish_of(run, step, request, tokens=manifest.prompt_tokens)
+    call = admitted(
+        run,
+        wish,
+        lambda: model_calls.intend(
+            run.task.pk,
+            run.fence,
+            step,
+            wish=wish,
+            manifest=manifest,
+            frame=built.frame,
+            endpoint=endpoint(run.version),
+        ),
     )
     try:
         _ask(run, step, call, request)

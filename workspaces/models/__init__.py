@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from .budgets import Budget, BudgetAccount
 from .contexts import ContextFrame, Replacement, Summary
 from .decisions import Approval, AuditEntry, Escalation, StandingApproval
 from .incidents import Incident
 from .nodes import Leftover, Node
 from .profiles import AgentProfile, ProfileVersion, ProviderKey
+from .quotas import QuotaClaim, QuotaMinute, QuotaNotice, QuotaPool, QuotaShare
 from .scratchpad import ScratchpadEdit
 from .signin import SignInCounter
 from .tasks import Branch, Checkpoint, Latch, Step, Task
 from .terminal import OperatorCommand
 from .tool_servers import ToolDefinition, ToolServer
-from .trace import Event, LedgerEntry, Message, ModelCall, ToolCall, UsageRecord
+from .trace import Event, LedgerEntry, Message, ModelCall, ToolCall
+from .usage import Price, UsageRecord, UsageRollup
 from .users import User
 from .windows import LearnedWindow
 from .workspaces import Membership, Snapshot, Workspace
@@ -22,6 +25,8 @@ __all__ = [
     "Approval",
     "AuditEntry",
     "Branch",
+    "Budget",
+    "BudgetAccount",
     "Checkpoint",
     "ContextFrame",
     "Escalation",
@@ -36,8 +41,14 @@ __all__ = [
     "ModelCall",
     "Node",
     "OperatorCommand",
+    "Price",
     "ProfileVersion",
     "ProviderKey",
+    "QuotaClaim",
+    "QuotaMinute",
+    "QuotaNotice",
+    "QuotaPool",
+    "QuotaShare",
     "Replacement",
     "ScratchpadEdit",
     "SignInCounter",
@@ -50,6 +61,7 @@ __all__ = [
     "ToolDefinition",
     "ToolServer",
     "UsageRecord",
+    "UsageRollup",
     "User",
     "Workspace",
 ]

@@ -9,6 +9,7 @@ from cryptography.fernet import Fernet, MultiFernet
 from django.conf import settings
 from django.db import models
 from django.db.models.functions import Now
+from django.utils.crypto import salted_hmac
 
 from workspaces.domain.retention import EVERY, LAST
 from workspaces.domain.tool_secrets import KEPT as KEPT
@@ -43,6 +44,7 @@ class ProviderKey(models.Model):
 
     sealed = models.BinaryField()
     hint = models.CharField(max_length=8)  # the last four characters, to tell keys apart
+    fingerprint = models.CharField(max_length=64, blank=True, default="", db_default="")  # equal for equal secrets
     created_by = models.ForeignKey(settings.AUTH_USER_MODEL, models.PROTECT, related_name="+")
     created_at = models.DateTimeField(db_default=Now(), editable=False)
 
@@ -56,6 +58,11 @@ class ProviderKey(models.Model):
             "sealed": _fernet().encrypt(secret.encode()),
             "hint": secret[-4:] if len(secret) >= 16 else "",
         }
+
+    @staticmethod
+    def fingerprint_of(secret: str) -> str:
+        """Equal for equal secrets of one site, and tells nothing else of them."""
+        return salted_hmac("workspaces.provider_key", secret, algorithm="sha256").hexdigest()
 
     def open(self) -> str:
         """The secret itself. Raises cryptography.fernet.InvalidToken when FIELD_ENCRYPTION_KEYS changed."""
@@ -100,6 +107,7 @@ class ProfileVersion(models.Model):
     context_policy = models.JSONField(default=dict, blank=True, db_default={})  # when and how to compact
     http = models.JSONField(default=dict, blank=True, db_default={})  # where http_request may go
     mcp_servers = models.JSONField(default=list, blank=True, db_default=[])
+    fallback = models.JSONField(default=dict, blank=True, db_default={})  # who answers when its pool does not
     input_usd_per_mtok = usd(null=True, blank=True)  # overrides the price list
     output_usd_per_mtok = usd(null=True, blank=True)
     local_allowed = models.BooleanField(default=False)  # may run without isolation

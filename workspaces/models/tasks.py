@@ -51,6 +51,10 @@ class Task(models.Model):
     branch = models.ForeignKey("Branch", models.PROTECT, null=True, related_name="+")
     steps_taken = models.PositiveIntegerField(default=0)  # on every branch
     max_steps = models.PositiveIntegerField()  # on the current branch
+    deadline = models.DateTimeField(null=True, blank=True)  # from then on it asks before it goes on
+    model_override = models.CharField(max_length=200, blank=True, default="", db_default="")  # instead of the profile's
+    max_output_tokens_override = models.PositiveIntegerField(null=True, blank=True)
+    interactive = models.BooleanField(default=False, db_default=False)  # goes first among its user's own
     scratchpad = models.JSONField(default=dict, blank=True)  # section → text
     disk_restore = models.ForeignKey(
         Snapshot, models.PROTECT, null=True, blank=True, related_name="+"

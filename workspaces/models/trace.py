@@ -90,6 +90,16 @@ class ModelCall(models.Model):
     cache_write_tokens = models.PositiveIntegerField(null=True)
     reasoning_tokens = models.PositiveIntegerField(null=True)
     cost_usd = usd(null=True)  # null: the price is unknown
+    # what was held for it, from before it was made until it was settled: actions/admission.py
+    pool = models.ForeignKey("QuotaPool", models.PROTECT, null=True, blank=True, related_name="model_calls")
+    reserved_input_tokens = models.BigIntegerField(null=True)
+    reserved_output_tokens = models.BigIntegerField(null=True)
+    reserved_usd = usd(null=True)
+    held_in = models.JSONField(default=list, blank=True, db_default=[])  # ids of the budget accounts
+    waited_s = models.FloatField(null=True)  # for quota
+    version = models.ForeignKey(
+        "ProfileVersion", models.PROTECT, null=True, blank=True, related_name="+"
+    )  # that answered instead of the task's own
     error_kind = models.CharField(max_length=32, blank=True, default="")
     error = models.TextField(blank=True, default="")
     first_token_s = models.FloatField(null=True)
@@ -200,24 +210,3 @@ class LedgerEntry(models.Model):
 
     def __str__(self) -> str:
         return f"{self.tool_call.name}: {self.state}"
-
-
-class UsageRecord(models.Model):
-    """A priced quantity, booked to one user, workspace, task and step. Append-only (a trigger)."""
-
-    user = models.ForeignKey(settings.AUTH_USER_MODEL, models.PROTECT, related_name="usage")
-    workspace = models.ForeignKey("Workspace", models.PROTECT, related_name="usage")
-    task = models.ForeignKey(Task, models.PROTECT, related_name="usage")
-    step = models.ForeignKey(Step, models.PROTECT, related_name="usage")
-    model_call = models.ForeignKey(ModelCall, models.PROTECT, related_name="usage")
-    unit = models.CharField(max_length=32)  # input_tokens, cached_input_tokens, cache_write_tokens, output_tokens
-    quantity = models.BigIntegerField()
-    cost_usd = usd(null=True)
-    price_source = models.CharField(max_length=80)
-    created_at = models.DateTimeField()
-
-    class Meta:
-        constraints = [models.UniqueConstraint(fields=["model_call", "unit"], name="usage_once")]
-
-    def __str__(self) -> str:
-        return f"{self.quantity} {self.unit} of task {self.task_id}"

@@ -1,0 +1,92 @@
+"""Before a model call is made: what it may take is set aside in its quota pool and in every budget above its task.
+
+Both in the transaction that writes the call's intent down, as its last act; so a lease is there exactly when its call
+is. Locks in this order: the task, budget accounts by id, the pool; no task is locked while one of the others is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+
+from workspaces.domain.states import TaskStatus, WaitingFor
+from workspaces.models import ModelCall, ProfileVersion
+from workspaces.providers.base import ProviderError, TokenUsage
+
+from . import budgets, quotas
+from .pen import Pen, writing
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What one model call would take: the prompt as it is estimated, the output at its limit."""
+
+    version: ProfileVersion  # that would answer
+    model: str
+    input_tokens: int
+    output_tokens: int
+    retry: bool = False  # after a failure of the same call
+
+
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """For what the task waits, in words, and when it is looked at again at the latest."""
+
+    what: WaitingFor
+    reason: str
+    until: datetime
+
+
+class NotAdmitted(Exception):  # a way out, not a fault
+    """There is no room now. The transaction that asked is rolled back; `wait` then says so."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """What will be set aside, and where: it stands in the call's row."""
+
+    pool_id: int
+    usd: Decimal | None  # None: no price is known
+    account_ids: tuple[int, ...]
+
+
+def reservation(pen: Pen, wish: Wish) -> Reservation:
+    """Locks nothing."""
+    usd, account_ids = budgets.binding(pen.task, wish, now=pen.now)
+    return Reservation(quotas.pool_of(wish.version, wish.model), usd, account_ids)
+
+
+def admit(pen: Pen, call: ModelCall, wish: Wish) -> None:
+    """Set aside what `call` says, or raise NotAdmitted."""
+    if not budgets.reserve(pen, call):
+        raise NotAdmitted
+    if not quotas.lease(pen, call, wish):
+        raise NotAdmitted
+
+
+def wait(task_id: int, fence: int, wish: Wish) -> bool:
+    """Put the task into the queue, waiting. False: there is room after all, ask again."""
+    with writing(task_id, fence=fence) as pen:
+        waits = budgets.short_of(pen, wish) or quotas.queue(pen, wish)
+        if waits is not None and pen.task.status == TaskStatus.RUNNING.value:
+            pen.wait(waits.what, waits.reason, waits.until)
+    return waits is not None
+
+
+def settle(pen: Pen, call: ModelCall, usage: TokenUsage | None, cost: Decimal | None) -> None:
+    """The call was answered: what it really took is booked, the rest is given back."""
+    budgets.settle(pen, call, usage, cost)
+    quotas.settle(pen, call, usage)
+
+
+def failed(pen: Pen, call: ModelCall, error: ProviderError, *, maybe_billed: bool) -> None:
+    """The call failed, and the pool learns how."""
+    budgets.give_back(pen, call, assumed=maybe_billed)
+    quotas.failed(pen, call, error)
+
+
+def dropped(pen: Pen, call: ModelCall) -> None:
+    """The call was given up, or its worker died: nobody knows what it took."""
+    budgets.give_back(pen, call, assumed=True)
+    quotas.dropped(pen, call)
