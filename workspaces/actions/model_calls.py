@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass
 from decimal import Decimal
 
@@ -15,7 +17,7 @@ from workspaces.providers.base import ChatReply, ProviderError
 from workspaces.queries.contexts import Frame
 
 from . import admission
-from .admission import Wish
+from .admission import NotAdmitted, Wish
 from .pen import Pen, writing
 
 # what a provider may have worked on, and bill, although no reply was read
@@ -39,7 +41,7 @@ def intend(
 
     Raises NotAdmitted, and writes nothing, when quota or budget has no room for it.
     """
-    with writing(task_id, fence=fence) as pen:
+    with _as_it_was(step), writing(task_id, fence=fence) as pen:
         begin_step(pen, step)
         _keep_frame(frame)
         if step.manifest.get("request_hash") != manifest.request_hash:
@@ -78,10 +80,22 @@ def intend_side(
     endpoint: str = "",
 ) -> ModelCall:
     """The same for a call that is not the step's own reply. It may be what a step begins with."""
-    with writing(task_id, fence=fence) as pen:
+    with _as_it_was(step), writing(task_id, fence=fence) as pen:
         begin_step(pen, step)
         step.save()
         return _intent(pen, step, purpose, wish, request_hash=request_hash, tokens=tokens, endpoint=endpoint)
+
+
+@contextmanager
+def _as_it_was(step: Step) -> Iterator[None]:
+    """A step in hand forgets what a transaction wrote that was rolled back because there was no room."""
+    before, state = dict(step.__dict__), copy(step._state)
+    try:
+        yield
+    except NotAdmitted:
+        step.__dict__.clear()
+        step.__dict__.update(before, _state=state)
+        raise
 
 
 def _keep_frame(frame: Frame) -> None:
