@@ -14,18 +14,9 @@ if TYPE_CHECKING:
     from .admission import Waits, Wish
 
 
-def account_of(version: ProfileVersion) -> str:
-    """Who shares the allowance with this version, at its address."""
-    if version.provider == ProfileVersion.Provider.SCRIPTED:
-        return f"profile:{version.profile_id}"
-    if version.key is None:
-        return ""
-    return version.key.fingerprint or f"key:{version.key_id}"
-
-
 def pool_of(version: ProfileVersion, model: str) -> int:
     """The pool's id; it is made at its first use."""
-    where = {"provider": version.provider, "base_url": version.base_url, "account": account_of(version)}
+    where = {"provider": version.provider, "base_url": version.base_url, "account": version.account}
     found = QuotaPool.objects.filter(**where, group=model, retired_at=None).values_list("pk", flat=True).first()
     if found is not None:
         return found

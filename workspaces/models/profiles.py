@@ -120,6 +120,15 @@ class ProfileVersion(models.Model):
     def __str__(self) -> str:
         return f"{self.profile.name} v{self.number}"
 
+    @property
+    def account(self) -> str:
+        """Who shares a provider's allowance with this version, at its address: the same key, typed by whomever."""
+        if self.provider == ProfileVersion.Provider.SCRIPTED:
+            return f"profile:{self.profile_id}"
+        if self.key is None:
+            return ""
+        return self.key.fingerprint or f"key:{self.key_id}"
+
     def opened_headers(self) -> dict[str, str]:
         """The extra request headers with their values. Raises InvalidToken as ProviderKey.open does."""
         return json.loads(self.headers.open()) if self.headers else {}

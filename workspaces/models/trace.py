@@ -91,7 +91,9 @@ class ModelCall(models.Model):
     reasoning_tokens = models.PositiveIntegerField(null=True)
     cost_usd = usd(null=True)  # null: the price is unknown
     # what was held for it, from before it was made until it was settled: actions/admission.py
-    pool = models.ForeignKey("QuotaPool", models.PROTECT, null=True, blank=True, related_name="model_calls")
+    pool = models.ForeignKey(
+        "QuotaPool", models.PROTECT, null=True, blank=True, related_name="model_calls", db_index=False
+    )
     reserved_input_tokens = models.BigIntegerField(null=True)
     reserved_output_tokens = models.BigIntegerField(null=True)
     reserved_usd = usd(null=True)
@@ -125,6 +127,8 @@ class ModelCall(models.Model):
                 ),
                 name="model_call_counted",
             ),
+            # who used a pool in the last hour
+            models.Index(fields=["pool", "started_at"], name="model_call_of_pool"),
             # asked for after each failure: how many more there were in the last minute
             models.Index(
                 fields=["finished_at"], condition=Q(status=ModelCallStatus.FAILED.value), name="model_call_failed"
