@@ -132,8 +132,11 @@ def test_the_database_refuses_a_wait_that_does_not_say_what_for(missing: str) ->
 def test_usage_records_equal_the_model_calls_usage_priced_once() -> None:
     task = done_task()
     calls = ModelCall.objects.filter(task=task)
-    for unit in ("input_tokens", "output_tokens", "cached_input_tokens", "cache_write_tokens"):
+    booked_units = ("input_tokens", "output_tokens", "reasoning_tokens", "cached_input_tokens", "cache_write_tokens")
+    for unit in booked_units:
         used = sum(getattr(call, unit) or 0 for call in calls)
+        if unit == "output_tokens":
+            used -= sum(call.reasoning_tokens or 0 for call in calls)
         assert sum(row.quantity for row in UsageRecord.objects.filter(task=task, unit=unit)) == used, unit
     booked = sum(row.cost_usd or 0 for row in UsageRecord.objects.filter(task=task))
     assert booked == sum(call.cost_usd or 0 for call in calls) == task.cost_usd

@@ -308,6 +308,17 @@ WAYS: list[tuple[str, str, str]] = [
      " AND unit = 'cached_input_tokens'"),
     ("usage", "a usage record counts twice",
      "UPDATE workspaces_usagerecord SET quantity = quantity * 2 WHERE task_id = {done} AND unit = 'output_tokens'"),
+    ("prices", "a usage record costs other than its price says",
+     "UPDATE workspaces_usagerecord SET unit_price_usd = coalesce(unit_price_usd, 0) + 1, cost_usd = 0"
+     " WHERE task_id = {done}"),
+    ("rollup", "a sum counts too little",
+     "UPDATE workspaces_usagerollup SET quantity = quantity - 1 WHERE task_id = {done} AND unit = 'output_tokens'"),
+    ("rollup", "a sum is of nothing",
+     "UPDATE workspaces_usagerollup SET hour = hour - interval '1 hour' WHERE task_id = {done}"
+     " AND unit = 'output_tokens'"),
+    ("rollup", "records have no sum", "DELETE FROM workspaces_usagerollup WHERE task_id = {done}"),
+    ("booked", "usage is booked to another profile",
+     "UPDATE workspaces_usagerecord SET profile_id = NULL WHERE task_id = {done}"),
     ("booked", "usage is booked to nobody in particular",
      "UPDATE workspaces_usagerecord SET user_id = user_id + 1 WHERE task_id = {done}"),
     ("model-calls", "a model was asked without an intent",

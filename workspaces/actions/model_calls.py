@@ -5,33 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
-from dataclasses import dataclass
-from decimal import Decimal
 
 from workspaces.domain.context import Manifest
 from workspaces.domain.events import EXCERPT_CHARS, EventKind
+from workspaces.domain.prices import PricedUnit, total
 from workspaces.domain.states import ModelCallPurpose, ModelCallStatus, StepPhase
 from workspaces.domain.text import clean_json, clean_text, clip
-from workspaces.models import ContextFrame, Message, ModelCall, Step, UsageRecord
+from workspaces.models import ContextFrame, Message, ModelCall, Step
 from workspaces.providers.base import ChatReply, ProviderError
 from workspaces.queries.contexts import Frame
 
 from . import admission
 from .admission import NotAdmitted, Wish
 from .pen import Pen, writing
+from .usage import book, of_call
 
 # what a provider may have worked on, and bill, although no reply was read
 MAYBE_BILLED = ("timeout", "malformed")
-
-
-@dataclass(frozen=True, slots=True)
-class PricedUnit:
-    """`cost_usd` None: the price is unknown. `source` says where the price is from."""
-
-    unit: str
-    quantity: int
-    cost_usd: Decimal | None
-    source: str
 
 
 def intend(
@@ -185,8 +175,7 @@ def store_side_reply(
 def _replied(pen: Pen, step: Step, call: ModelCall, reply: ChatReply, priced: Sequence[PricedUnit]) -> int:
     """The call with what came of it, its usage and its event, whose seq is returned."""
     calls = clean_json([{"call_id": c.call_id, "name": c.name, "arguments": c.arguments} for c in reply.tool_calls])
-    costs = [unit.cost_usd for unit in priced]
-    cost = None if not priced or any(c is None for c in costs) else sum((c for c in costs if c), Decimal(0))
+    cost = total(priced) if priced else None
     usage = reply.usage
     call.status = ModelCallStatus.REPLIED.value
     call.text = clean_text(reply.text)
@@ -203,21 +192,7 @@ def _replied(pen: Pen, step: Step, call: ModelCall, reply: ChatReply, priced: Se
         call.reasoning_tokens = usage.reasoning_tokens
     call.save()
     task = pen.task
-    UsageRecord.objects.bulk_create(
-        UsageRecord(
-            user_id=task.created_by_id,
-            workspace_id=task.workspace_id,
-            task=task,
-            step=step,
-            model_call=call,
-            unit=unit.unit,
-            quantity=unit.quantity,
-            cost_usd=unit.cost_usd,
-            price_source=unit.source,
-            created_at=pen.now,
-        )
-        for unit in priced
-    )
+    book(of_call(task, call, priced, at=pen.now))
     pen.set(
         prompt_tokens=task.prompt_tokens + (usage.prompt_tokens if usage else 0),
         output_tokens=task.output_tokens + (usage.output_tokens if usage else 0),

@@ -13,13 +13,13 @@ from workspaces.domain.context import estimate_tokens
 from workspaces.domain.states import ModelCallPurpose, ModelCallStatus
 from workspaces.engine.admission import admitted, wish_of
 from workspaces.engine.patience import patiently
-from workspaces.engine.prices import priced
 from workspaces.engine.provider_calls import provider_of, wait_or_escalate
 from workspaces.engine.run import Ended, Run
 from workspaces.models import ModelCall, Step
 from workspaces.providers.base import ChatRequest, ProviderError
 from workspaces.queries.calibration import endpoint
 from workspaces.queries.contexts import request_hash
+from workspaces.queries.prices import price_book
 from workspaces.wire.driving import CallInterrupted
 
 
@@ -78,12 +78,12 @@ def stored(step: Step, purpose: ModelCallPurpose, digest: str) -> ModelCall | No
 
 
 def _asked(run: Run, step: Step, call: ModelCall, request: ChatRequest) -> ModelCall:
-    provider = provider_of(run.version)
+    provider, prices = provider_of(run.version), price_book()
     connection.close()  # nothing is held while the model thinks
     reply = provider.complete(request, on_text=TextStream(run.task.pk, call.pk), interrupt=run.orders.interrupt)
-    prices = priced(run.version, reply.model or request.model, reply.usage)
+    priced = prices.priced(run.version, request.model, reply.usage, answered=reply.model)
     patiently(
-        lambda: model_calls.store_side_reply(run.task.pk, run.fence, step, call, reply, priced=prices),
+        lambda: model_calls.store_side_reply(run.task.pk, run.fence, step, call, reply, priced=priced),
         written=lambda: ModelCall.objects.filter(pk=call.pk, status=ModelCallStatus.REPLIED.value).exists(),
     )
     return call

@@ -14,12 +14,12 @@ from workspaces.engine.compaction import fitting_request
 from workspaces.engine.disk import Disk
 from workspaces.engine.gate import read
 from workspaces.engine.patience import patiently
-from workspaces.engine.prices import priced
 from workspaces.engine.provider_calls import provider_of, wait_or_escalate
 from workspaces.engine.run import Ended, Run
 from workspaces.models import ModelCall, Step
 from workspaces.providers.base import ChatRequest, ProviderError
 from workspaces.queries.calibration import endpoint
+from workspaces.queries.prices import price_book
 from workspaces.wire.driving import CallInterrupted
 
 
@@ -58,15 +58,15 @@ def think(run: Run, step: Step, disk: Disk) -> None:
 
 
 def _ask(run: Run, step: Step, call: ModelCall, request: ChatRequest) -> None:
-    provider = provider_of(run.version)
+    provider, prices = provider_of(run.version), price_book()
     connection.close()  # nothing is held while the model thinks
     reply = provider.complete(request, on_text=TextStream(run.task.pk, call.pk), interrupt=run.orders.interrupt)
     reading = read(run, step, reply.text, reply.tool_calls, reply.finish_reason)
     read_calls = [_as_sent(call) for call in reading.calls]
-    prices = priced(run.version, reply.model or run.version.model, reply.usage)
+    priced = prices.priced(run.version, request.model, reply.usage, answered=reply.model)
     patiently(
         lambda: model_calls.store_reply(
-            run.task.pk, run.fence, step, call, reply, read_calls=read_calls, priced=prices
+            run.task.pk, run.fence, step, call, reply, read_calls=read_calls, priced=priced
         ),
         written=lambda: ModelCall.objects.filter(pk=call.pk, status=ModelCallStatus.REPLIED.value).exists(),
     )

@@ -43,6 +43,7 @@ from workspaces.wire.driving import tls_context
 DEFAULT_BASE_URL = "https://api.anthropic.com"
 _CONNECT_TIMEOUT_S = 20.0
 _CACHE = {"type": "ephemeral"}
+_COUNTS = ("input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
 _FINISH: dict[str, FinishReason] = {
     "end_turn": "stop",
     "stop_sequence": "stop",
@@ -333,24 +334,29 @@ def _take_text(text: str, arriving: _Arriving, on_text: Callable[[str], None] | 
 
 
 def _note_usage(told: object, arriving: _Arriving) -> None:
-    """The counts of the stream's end are cumulative: they replace those of its start."""
-    for name in ("input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens"):
-        value = field_of(told, name)
+    """The counts of a stream are cumulative: of those told twice the larger one counts."""
+    kept = field_of(told, "cache_creation")
+    counts = {name: field_of(told, name) for name in _COUNTS} | {
+        "thinking_tokens": field_of(field_of(told, "output_tokens_details"), "thinking_tokens"),
+        "for_5m": field_of(kept, "ephemeral_5m_input_tokens"),
+        "for_1h": field_of(kept, "ephemeral_1h_input_tokens"),
+    }
+    for name, value in counts.items():
         if value is not None:
-            arriving.usage[name] = faults.count(value)
-    thinking = field_of(field_of(told, "output_tokens_details"), "thinking_tokens")
-    if thinking is not None:
-        arriving.usage["thinking_tokens"] = faults.count(thinking)
+            arriving.usage[name] = max(faults.count(value), arriving.usage.get(name, 0))
 
 
 def _usage(told: Mapping[str, int]) -> TokenUsage | None:
     """Anthropic's counts are disjoint already: `input_tokens` excludes what the cache read or wrote."""
     if "output_tokens" not in told and "input_tokens" not in told:
         return None
+    output, for_1h = told.get("output_tokens", 0), told.get("for_1h", 0)
+    written = told.get("cache_creation_input_tokens", 0) or told.get("for_5m", 0) + for_1h  # some tell only the parts
     return TokenUsage(
         input_tokens=told.get("input_tokens", 0),
-        output_tokens=told.get("output_tokens", 0),
+        output_tokens=output,
         cached_input_tokens=told.get("cache_read_input_tokens", 0),
-        cache_write_tokens=told.get("cache_creation_input_tokens", 0),
-        reasoning_tokens=told.get("thinking_tokens", 0),
+        cache_write_tokens=written,
+        reasoning_tokens=min(told.get("thinking_tokens", 0), output),
+        cache_write_1h_tokens=min(for_1h, written),
     )

@@ -55,7 +55,8 @@ class ChatRequest:
 class TokenUsage:
     """Disjoint token counts: `input_tokens` excludes cached and cache-write tokens, whatever the vendor's form.
 
-    `reasoning_tokens` is the part of `output_tokens` spent on reasoning.
+    `reasoning_tokens` is the part of `output_tokens` spent on reasoning; `cache_write_1h_tokens` is the part of
+    `cache_write_tokens` that stays in the cache for an hour.
     """
 
     input_tokens: int = 0
@@ -63,6 +64,7 @@ class TokenUsage:
     cached_input_tokens: int = 0
     cache_write_tokens: int = 0
     reasoning_tokens: int = 0
+    cache_write_1h_tokens: int = 0
 
     @property
     def prompt_tokens(self) -> int:

@@ -270,7 +270,9 @@ def _take(chunk: object, part: str, arriving: _Arriving, on_text: Callable[[str]
     """Add one chunk (`part` "delta") or a whole completion (`part` "message") to what has arrived."""
     arriving.model = text_of(field_of(chunk, "model")) or arriving.model
     arriving.response_id = text_of(field_of(chunk, "id")) or arriving.response_id
-    arriving.usage = _usage(field_of(chunk, "usage")) or arriving.usage
+    told = _usage(field_of(chunk, "usage"))
+    if told is not None and (told != TokenUsage() or arriving.usage is None):
+        arriving.usage = told  # servers that tell it in every chunk count on; the last one tells all
     choices = field_of(chunk, "choices")
     if not isinstance(choices, list):
         return
@@ -294,16 +296,27 @@ def _take(chunk: object, part: str, arriving: _Arriving, on_text: Callable[[str]
 
 
 def _usage(told: object) -> TokenUsage | None:
-    """OpenAI counts cached and cache-write tokens inside the prompt, reasoning inside the completion."""
+    """Cached and cache-write tokens are counted inside the prompt, reasoning inside the completion.
+
+    Where the total is larger than both, the rest is reasoning that was counted outside (xAI names it, Gemini does not).
+    Cached tokens stand in the prompt's details, or beside them (DeepSeek, Moonshot).
+    """
     if told is None or field_of(told, "prompt_tokens") is None:
         return None
+    prompt, output = faults.count(field_of(told, "prompt_tokens")), faults.count(field_of(told, "completion_tokens"))
     details = field_of(told, "prompt_tokens_details")
-    cached = faults.count(field_of(details, "cached_tokens"))
-    written = faults.count(field_of(details, "cache_write_tokens"))
+    elsewhere = ("prompt_cache_hit_tokens", "cached_tokens")
+    told_cached = [field_of(details, "cached_tokens"), *(field_of(told, name) for name in elsewhere)]
+    cached = min(prompt, faults.count(next((value for value in told_cached if value is not None), 0)))
+    written = min(prompt - cached, faults.count(field_of(details, "cache_write_tokens")))
+    reasoning = faults.count(field_of(field_of(told, "completion_tokens_details"), "reasoning_tokens"))
+    outside = max(0, faults.count(field_of(told, "total_tokens")) - prompt - output)
+    if outside and reasoning in (0, outside):
+        output, reasoning = output + outside, outside
     return TokenUsage(
-        input_tokens=max(0, faults.count(field_of(told, "prompt_tokens")) - cached - written),
-        output_tokens=faults.count(field_of(told, "completion_tokens")),
+        input_tokens=prompt - cached - written,
+        output_tokens=output,
         cached_input_tokens=cached,
         cache_write_tokens=written,
-        reasoning_tokens=faults.count(field_of(field_of(told, "completion_tokens_details"), "reasoning_tokens")),
+        reasoning_tokens=min(reasoning, output),
     )

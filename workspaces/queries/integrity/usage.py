@@ -27,17 +27,18 @@ RULES = [
     ),
     Rule(
         "usage",
-        "the usage records of a model call are its tokens and its cost",
+        "the usage records of a model call are its tokens, each counted once, and its cost",
         "modelcall",
         """
         SELECT m.task_id, format('model call %s: %s USD and %s tokens, its records say %s and %s', m.id, m.cost_usd,
                coalesce(m.input_tokens, 0) + coalesce(m.cached_input_tokens, 0) + coalesce(m.cache_write_tokens, 0)
                    + coalesce(m.output_tokens, 0), u.cost, u.tokens)
           FROM workspaces_modelcall m
-          LEFT JOIN (SELECT model_call_id, sum(quantity) AS tokens, sum(cost_usd) AS cost,
-                            bool_or(cost_usd IS NULL) AS unpriced,
+          LEFT JOIN (SELECT model_call_id, sum(quantity) FILTER (WHERE unit LIKE '%_tokens') AS tokens,
+                            sum(cost_usd) AS cost, bool_or(cost_usd IS NULL) AS unpriced,
                             sum(quantity) FILTER (WHERE unit = 'input_tokens') AS input,
-                            sum(quantity) FILTER (WHERE unit = 'output_tokens') AS output,
+                            sum(quantity) FILTER (WHERE unit IN ('output_tokens', 'reasoning_tokens')) AS output,
+                            sum(quantity) FILTER (WHERE unit = 'reasoning_tokens') AS reasoning,
                             sum(quantity) FILTER (WHERE unit = 'cached_input_tokens') AS cached,
                             sum(quantity) FILTER (WHERE unit = 'cache_write_tokens') AS written
                        FROM workspaces_usagerecord WHERE :task(task_id) GROUP BY 1) u ON u.model_call_id = m.id
@@ -45,22 +46,60 @@ RULES = [
            AND ((coalesce(u.input, 0), coalesce(u.output, 0), coalesce(u.cached, 0), coalesce(u.written, 0))
                 <> (coalesce(m.input_tokens, 0), coalesce(m.output_tokens, 0), coalesce(m.cached_input_tokens, 0),
                     coalesce(m.cache_write_tokens, 0))
+                OR coalesce(u.reasoning, m.reasoning_tokens, 0) <> coalesce(m.reasoning_tokens, 0)
                 OR m.cost_usd IS DISTINCT FROM CASE WHEN u.unpriced OR u.model_call_id IS NULL THEN NULL
                                                     ELSE u.cost END)
         """,
     ),
     Rule(
+        "prices",
+        "a usage record costs its quantity at its price, and one without a price has no cost but nothing's",
+        "usagerecord",
+        """
+        SELECT u.task_id, format('usage record %s: %s %s at %s make %s', u.id, u.quantity, u.unit, u.unit_price_usd,
+                                 u.cost_usd)
+          FROM workspaces_usagerecord u
+         WHERE :task(u.task_id) AND (u.cost_usd IS NULL AND u.unit_price_usd IS NOT NULL
+               OR abs(u.cost_usd - u.quantity * u.unit_price_usd) > 0.000000002 + u.quantity * 1e-15)
+        """,
+    ),
+    Rule(
+        "rollup",
+        "the sums of usage are those of the records, hour by hour, and there is no other",
+        "usagerollup",
+        """
+        SELECT task_id, format('%s of %s in the hour %s: the sum has %s records, %s, %s USD and %s unpriced too many',
+                               unit, purpose, hour, sum(records), sum(quantity), sum(cost_usd), sum(unpriced))
+          FROM (SELECT hour, user_id, workspace_id, task_id, profile_id, model, purpose, unit, records, quantity,
+                       cost_usd, unpriced, unpriced_quantity
+                  FROM workspaces_usagerollup WHERE :task(task_id)
+                 UNION ALL
+                SELECT date_trunc('hour', created_at, 'UTC'), user_id, workspace_id, task_id, profile_id, model,
+                       purpose, unit, -count(*), -sum(quantity), -coalesce(sum(cost_usd), 0),
+                       -count(*) FILTER (WHERE cost_usd IS NULL),
+                       -coalesce(sum(quantity) FILTER (WHERE cost_usd IS NULL), 0)
+                  FROM workspaces_usagerecord WHERE :task(task_id) GROUP BY 1, 2, 3, 4, 5, 6, 7, 8) both_ways
+         GROUP BY hour, user_id, workspace_id, task_id, profile_id, model, purpose, unit
+        HAVING (sum(records), sum(quantity), sum(cost_usd), sum(unpriced), sum(unpriced_quantity)) <> (0, 0, 0, 0, 0)
+        """,
+    ),
+    Rule(
         "booked",
-        "every usage record is booked to the user, workspace, task and step of its model call",
+        "every usage record is booked to one user and workspace: to those of its task, and of its model call",
         "usagerecord",
         """
         SELECT u.task_id, format('usage record %s (%s %s)', u.id, u.quantity, u.unit)
           FROM workspaces_usagerecord u
-          JOIN workspaces_modelcall m ON m.id = u.model_call_id
-          JOIN workspaces_task t ON t.id = m.task_id
-         WHERE :task(u.task_id) AND (u.quantity < 0 OR u.cost_usd < 0 OR
-               (u.task_id, u.step_id, u.workspace_id, u.user_id)
-                <> (m.task_id, m.step_id, t.workspace_id, t.created_by_id))
+          LEFT JOIN workspaces_modelcall m ON m.id = u.model_call_id
+          LEFT JOIN workspaces_task t ON t.id = u.task_id
+          LEFT JOIN workspaces_profileversion v ON v.id = t.profile_version_id
+         WHERE :task(u.task_id) AND (u.quantity < 0 OR u.cost_usd < 0
+               OR t.id IS NOT NULL AND (u.workspace_id, u.user_id, u.profile_id)
+                  IS DISTINCT FROM (t.workspace_id, t.created_by_id, v.profile_id)
+               OR (m.id IS NULL) <> (u.purpose IN ('sandbox', 'storage'))
+               OR m.id IS NOT NULL AND (u.task_id, u.step_id, u.model, u.purpose) IS DISTINCT FROM
+                  (m.task_id, m.step_id, m.model,
+                   CASE WHEN m.purpose = 'step' AND m.attempt > 1 THEN 'retry' ELSE m.purpose END))
         """,
     ),
     Rule(
