@@ -1,14 +1,17 @@
 """Whose turn it is at a pool: fair between users by their weights, then between the tasks of each. Pure.
 
-Start-time fair queueing (Goyal, Vin, Cheng, SIGCOMM 1996) with a virtual time that advances as the pool is used, not
-with what is served, so that newcomers without end overtake nobody for ever. Each user with waiting claims has one
-place, at `Share.finish`; the lowest goes next and nothing passes it. Which of the user's claims takes the place is
-chosen when it is granted: interactive ones first, then the task that had least, then the oldest.
+Start-time fair queueing (Goyal, Vin, Cheng, SIGCOMM 1996): the virtual time is that of the place taken last. It also
+moves on by itself with each grant, at half the pace of a fair part, so that newcomers without end overtake nobody for
+ever. Each user with waiting claims has one place, at `Share.finish`; the lowest goes next and nothing passes it. Which
+of the user's claims takes it is chosen when it is granted: interactive ones first, then the task that had least (the
+same queueing once more, at `task_finish`), then the oldest.
 
-- A place that is taken moves the user's next one back by cost / weight: what is in flight counts at once.
-- Who comes back keeps the lead that it had over the others, a minute's worth of the pool at most and half of it for
-  each idle minute. What nobody else wanted costs nothing.
-- Nobody saves up: a place is at most a minute's worth behind the virtual time.
+- A place that is taken moves the user's next one back by cost / weight: what is in flight counts at once, by what such
+  calls usually use, and is corrected when it ends.
+- What was used lately counts, a minute of it. Who comes back after a while goes before those who took the pool
+  meanwhile, for its fair part of one minute at most; who is ahead of the others stays so, by a minute's worth of the
+  pool at most and half as much for each idle minute.
+- Nobody saves up more than that.
 
 `Queue` is what holds the waiting claims: rows of a database or heaps. Whoever calls holds the pool's lock.
 """
@@ -23,6 +26,7 @@ from workspaces.domain.retry_budget import USUAL, Random, RetryPolicy, holds_bac
 
 IDLE_HALF_LIFE_S = 60.0
 MOST_AT_ONCE = 200  # grants in one go, so that no lock is held long; the next call goes on
+SELF_PACE = 0.5  # of a fair part; at 1 it would run ahead of those who always wait, and they of all others
 RECENT = 0.1  # of a new figure in a running mean
 
 
@@ -58,7 +62,7 @@ def enqueue(state: PoolState, rules: Rules, share: Share, claim: Claim, now: flo
     share.used_at = now
     claim.queued_at, claim.granted_at = now, None
     claim.tag = share.finish
-    claim.task_finish = max(claim.task_finish, share.finish)
+    claim.task_finish = max(claim.task_finish, share.clock)
     state.waiting += 1
 
 
@@ -127,7 +131,9 @@ def settle(state: PoolState, rules: Rules, share: Share, claim: Claim, actual: U
         state.typical_s += (took - state.typical_s) * (RECENT if state.typical_s else 1.0)
         made = min(1.0, actual.output_tokens / max(1, expected.output_tokens))
         state.typical_output += (made - state.typical_output) * RECENT
-    _charge(state, share, claim, cost_of(used, rules.limits) - cost_of(expected, rules.limits))
+    difference_in_cost = cost_of(used, rules.limits) - claim.cost
+    share.finish += difference_in_cost / share.weight
+    claim.task_finish += difference_in_cost
     claim.granted_at = None
     share.used_at = now
     _close(state, share)
@@ -148,40 +154,32 @@ def reweigh(state: PoolState, share: Share, weight: float) -> None:
 
 
 def _start(state: PoolState, limits: Limits, share: Share, now: float) -> float:
+    """Where a user's place stands that had none."""
     lead = share.finish - state.virtual
-    if lead <= 0:
-        return state.virtual
-    if share.open == 0:
-        lead = min(lead, minute_worth(state, limits) / share.weight)
-        lead *= 0.5 ** (max(0.0, now - share.used_at) / IDLE_HALF_LIFE_S)
-    return state.virtual + lead
+    if share.open:
+        return state.virtual + max(lead, 0.0)
+    still = 0.5 ** (max(0.0, now - share.used_at) / IDLE_HALF_LIFE_S)
+    worth = minute_worth(state, limits)
+    if lead >= 0:
+        return state.virtual + min(lead, worth / share.weight) * still
+    return max(share.finish, state.virtual - worth / (state.active_weight + share.weight) * (1 - still))
 
 
 def _grant(state: PoolState, limits: Limits, share: Share, claim: Claim, now: float) -> None:
     use = claim.use
-    worth = minute_worth(state, limits)
-    tag = max(share.finish, state.virtual - worth / share.weight)
-    # users who are active but want nothing hold the virtual time back: newcomers lead by a minute's worth, no more
-    state.virtual = max(state.virtual, tag - worth / share.weight)
-    share.finish = claim.tag = tag
-    claim.task_finish = max(claim.task_finish, tag)
-    _charge(state, share, claim, cost_of(use, limits))
+    claim.cost = cost = cost_of(use._replace(output_tokens=round(use.output_tokens * state.typical_output)), limits)
+    tag = max(share.finish, state.virtual - minute_worth(state, limits) / share.weight)
+    state.virtual = max(tag, state.virtual + SELF_PACE * cost / max(state.active_weight, share.weight))
+    share.finish, claim.tag = tag + cost / share.weight, tag
+    share.clock += SELF_PACE * cost / max(1, share.open)
+    if not claim.interactive:
+        share.clock = max(share.clock, claim.task_finish)
+    claim.task_finish += cost
     state.waiting = max(0, state.waiting - 1)
     state.in_flight += 1
     state.held_output += use.output_tokens
     state.book(Use(use.requests, use.input_tokens, 0), now)
     claim.granted_at = share.used_at = now
-
-
-def _charge(state: PoolState, share: Share, claim: Claim, cost: float) -> None:
-    """To the user, to the task (which has one of `open` parts of the user's), and to the virtual time, which only
-    rises: what was charged too much is credited against what comes."""
-    share.finish += cost / share.weight
-    claim.task_finish += cost / share.weight * max(1, share.open)
-    state.credit -= cost / max(state.active_weight, share.weight)
-    if state.credit < 0:
-        state.virtual -= state.credit
-        state.credit = 0.0
 
 
 def _close(state: PoolState, share: Share) -> None:

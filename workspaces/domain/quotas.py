@@ -70,6 +70,7 @@ class Share:
 
     weight: float = 1.0
     finish: float = 0.0
+    clock: float = 0.0  # the virtual time among its own tasks
     open: int = 0  # claims that wait, or are granted or in flight
     used_at: float = 0.0
 
@@ -89,6 +90,7 @@ class Claim:
     task_finish: float = 0.0
     tag: float = 0.0  # of the user's place when it was queued; while it is granted, of the place that it took
     granted_at: float | None = None
+    cost: float = 0.0  # what was charged when it was granted
 
     @property
     def use(self) -> Use:
@@ -109,7 +111,6 @@ class PoolState:
     held_output: int = 0
     # fair_queue.py
     virtual: float = 0.0
-    credit: float = 0.0  # by how much `virtual` ran ahead of what was really used
     active_weight: float = 0.0  # of the users with open claims
     waiting: int = 0
     # retry_budget.py
@@ -124,7 +125,7 @@ class PoolState:
     ramp: float | None = None  # calls in flight at most, after refusals that the limits did not foresee
     # waits.py
     typical_s: float = 0.0  # a call's duration, lately
-    typical_output: float = 0.5  # output that was made, of what was held
+    typical_output: float = 0.25  # output that was made, of what was held
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> PoolState:
@@ -139,7 +140,7 @@ class PoolState:
             state.output_tokens += output_tokens
         state.day, state.day_tokens = data["d"]
         state.in_flight, state.held_output = data["f"]
-        state.virtual, state.credit, state.active_weight, state.waiting = data["q"]
+        state.virtual, state.active_weight, state.waiting = data["q"]
         state.retry_tokens, state.circuit, state.open_until, state.trips, state.probe = data["c"]
         state.blocked_until, state.refusals, state.refused_at, state.ramp = data["b"]
         state.typical_s, state.typical_output = data["t"]
@@ -152,7 +153,7 @@ class PoolState:
             "w": [first, [[number - first, *used] for number, *used in self.slices]],
             "d": [self.day, self.day_tokens],
             "f": [self.in_flight, self.held_output],
-            "q": [round(self.virtual, 3), round(self.credit, 3), round(self.active_weight, 6), self.waiting],
+            "q": [round(self.virtual, 3), round(self.active_weight, 6), self.waiting],
             "c": [
                 None if self.retry_tokens is None else round(self.retry_tokens, 3),
                 self.circuit,
