@@ -57,6 +57,7 @@ class QuotaShare(models.Model):
     user = models.ForeignKey(settings.AUTH_USER_MODEL, models.CASCADE, related_name="quota_shares")
     weight = models.FloatField(default=1.0)
     finish = models.FloatField(default=0.0)
+    clock = models.FloatField(default=0.0)  # among the user's own tasks
     open = models.IntegerField(default=0)  # claims that wait or are being served
     used_at = models.DateTimeField(null=True, blank=True)
 
@@ -77,11 +78,12 @@ class QuotaClaim(models.Model):
     task = models.ForeignKey(Task, models.CASCADE, related_name="quota_claims")
     user = models.ForeignKey(settings.AUTH_USER_MODEL, models.CASCADE, related_name="+")
     state = models.CharField(max_length=16, choices=choices(ClaimState), default=ClaimState.IDLE.value)
-    tag = models.FloatField(default=0.0)  # its user's place in the queue
+    tag = models.FloatField(default=0.0)  # its user's place in the queue when it came, or the one that it took
     task_finish = models.FloatField(default=0.0)
     interactive = models.BooleanField(default=False)
     input_tokens = models.BigIntegerField(default=0)  # estimated
     output_tokens = models.BigIntegerField(default=0)  # at most
+    cost = models.FloatField(default=0.0)  # charged to its user when it was granted
     retry = models.BooleanField(default=False)
     not_before = models.DateTimeField(null=True, blank=True)
     queued_at = models.DateTimeField(null=True, blank=True)
