@@ -146,12 +146,8 @@ def _matches(price: OwnPrice, subject: str) -> bool:
     return price.unit in TOKEN_UNITS and fnmatchcase(subject.lower(), price.subject.lower())
 
 
-def profile_table(
-    input_usd_per_mtok: Decimal | None, output_usd_per_mtok: Decimal | None, source: str
-) -> dict[Unit, UnitPrice]:
+def profile_table(input_usd_per_mtok: Decimal, output_usd_per_mtok: Decimal, source: str) -> dict[Unit, UnitPrice]:
     """A profile's own two prices: the first for all of the prompt, the second for all of the output."""
-    if input_usd_per_mtok is None or output_usd_per_mtok is None:
-        return {}
     inputs = dict.fromkeys(TOKEN_UNITS[:3], UnitPrice(input_usd_per_mtok / MTOK, source[:SOURCE_CHARS]))
     return inputs | dict.fromkeys(TOKEN_UNITS[3:], UnitPrice(output_usd_per_mtok / MTOK, source[:SOURCE_CHARS]))
 

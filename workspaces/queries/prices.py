@@ -38,9 +38,9 @@ class PriceBook:
         self, version: ProfileVersion, model: str, *, prompt_tokens: int, kept_for_an_hour: Decimal = Decimal(0)
     ) -> dict[Unit, UnitPrice]:
         """The price of one token each, for a call with such a prompt; the last is a share of what the cache took."""
-        given = prices.profile_table(version.input_usd_per_mtok, version.output_usd_per_mtok, f"profile {version}")
-        if given:
-            return given
+        given, answered = version.input_usd_per_mtok, version.output_usd_per_mtok
+        if given is not None and answered is not None:
+            return prices.profile_table(given, answered, f"profile {version}")
         own = prices.own_table(self.own, model)
         if version.provider == ProfileVersion.Provider.SCRIPTED:
             return own
