@@ -19,11 +19,11 @@ class Pool:
     waiting: set[int] = field(default_factory=set)
     random: random.Random = field(default_factory=lambda: random.Random(7))
 
-    def head(self, now: float) -> Claim | None:
+    def head(self, now: float, *, retries: bool = True) -> Claim | None:
         ready = [
             (self.share(claim.user).finish, claim.user, turn(claim), claim)
             for claim in (self.claims[task] for task in self.waiting)
-            if claim.not_before is None or claim.not_before <= now
+            if (claim.not_before is None or claim.not_before <= now) and (retries or not claim.retry)
         ]
         return min(ready, key=lambda item: item[:3])[3] if ready else None
 

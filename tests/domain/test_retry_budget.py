@@ -75,6 +75,28 @@ def test_with_no_retry_left_the_circuit_opens_and_all_that_waits_stays():
     assert here.pump(NOON + 1) == []
 
 
+def test_a_retry_without_budget_waits_for_the_answers_of_others():
+    here = without_retries(pool())
+    for task in range(1, 16):
+        here.ask(1, task, SIZE, NOON)
+    retry = here.ask(2, 99, SIZE, NOON, retry=True)
+    assert here.ask(3, 98, SIZE, NOON).granted_at == NOON, "others go on"
+    assert (retry.granted_at, here.state.circuit) == (None, "closed")
+    for task in range(1, 11):
+        here.end(task, NOON + 1, Use(1, *SIZE))
+    assert here.pump(NOON + 1) == [retry]
+
+
+def test_where_most_calls_fail_the_circuit_opens_though_some_are_in_flight():
+    here = without_retries(pool())
+    for task in range(1, 16):
+        here.ask(1, task, SIZE, NOON)
+    for task in range(1, 11):
+        fail(here, task, NOON + 1)
+    retry = here.ask(1, 1, SIZE, NOON + 1, retry=True)
+    assert (retry.granted_at, here.state.circuit) == (None, "open")
+
+
 def test_an_open_circuit_lets_exactly_one_probe_through():
     here = without_retries(pool())
     for task in range(1, 6):
@@ -119,7 +141,9 @@ def test_a_probe_that_was_never_sent_makes_room_for_another():
 def test_an_answer_to_a_call_from_before_does_not_close_the_circuit():
     here = without_retries(pool())
     here.ask(1, 1, SIZE, NOON)
+    here.state.failing = 0.9
     here.ask(2, 2, SIZE, NOON, retry=True)
+    assert here.state.circuit == "open"
     here.end(1, NOON + 1, Use(1, *SIZE))
     assert here.state.circuit == "open"
 

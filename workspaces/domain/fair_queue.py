@@ -22,7 +22,16 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from workspaces.domain.quotas import NOTHING, Claim, Limits, PoolState, Share, Use, cost_of, lacks, minute_worth
-from workspaces.domain.retry_budget import USUAL, Random, RetryPolicy, holds_back, sending
+from workspaces.domain.retry_budget import (
+    USUAL,
+    Random,
+    RetryPolicy,
+    can_retry,
+    holds_back,
+    is_hopeless,
+    sending,
+    trip,
+)
 
 IDLE_HALF_LIFE_S = 60.0
 MOST_AT_ONCE = 200  # grants in one go, so that no lock is held long; the next call goes on
@@ -31,9 +40,9 @@ RECENT = 0.1  # of a new figure in a running mean
 
 
 class Queue(Protocol):
-    def head(self, now: float) -> Claim | None:
-        """The waiting claim that goes next, of those whose `not_before` has come: the user with the lowest
-        (share.finish, user), then its lowest `turn(claim)`."""
+    def head(self, now: float, *, retries: bool) -> Claim | None:
+        """The waiting claim that goes next, of those whose `not_before` has come, and without `retries` of those that
+        are none: of the user with the lowest (share.finish, user) the one with the lowest `turn(claim)`."""
 
     def share(self, user: int) -> Share: ...
 
@@ -73,9 +82,12 @@ def take(state: PoolState, rules: Rules, share: Share, claim: Claim, now: float,
         return "not_before"
     if why := obstacle(state, rules, claim.use, now):
         return why
-    if not sending(state, rules.policy, claim.task, claim.retry, now, random):
+    if claim.retry and not can_retry(state):
+        if not is_hopeless(state):
+            return "retry"
+        trip(state, rules.policy, now, random)
         return "circuit"
-    _grant(state, rules.limits, share, claim, now)
+    _grant(state, rules, share, claim, now)
     return ""
 
 
@@ -84,16 +96,17 @@ def pump(
 ) -> list[Claim]:
     """Grants what can go, strictly in order. To be called after a settlement and whenever time may have freed room."""
     granted: list[Claim] = []
-    while state.waiting and len(granted) < most:
-        if holds_back(state, now):
-            break
-        claim = queue.head(now)
+    while state.waiting and len(granted) < most and not holds_back(state, now):
+        claim = queue.head(now, retries=True)
+        if claim is not None and claim.retry and not can_retry(state):
+            if is_hopeless(state):
+                trip(state, rules.policy, now, random)
+                break
+            claim = queue.head(now, retries=False)
         if claim is None or obstacle(state, rules, claim.use, now):
             break
-        if not sending(state, rules.policy, claim.task, claim.retry, now, random):
-            break
         share = queue.share(claim.user)
-        _grant(state, rules.limits, share, claim, now)
+        _grant(state, rules, share, claim, now)
         queue.granted(claim, share)
         granted.append(claim)
     return granted
@@ -165,8 +178,9 @@ def _start(state: PoolState, limits: Limits, share: Share, now: float) -> float:
     return max(share.finish, state.virtual - worth / (state.active_weight + share.weight) * (1 - still))
 
 
-def _grant(state: PoolState, limits: Limits, share: Share, claim: Claim, now: float) -> None:
-    use = claim.use
+def _grant(state: PoolState, rules: Rules, share: Share, claim: Claim, now: float) -> None:
+    use, limits = claim.use, rules.limits
+    sending(state, rules.policy, claim.task, claim.retry)
     claim.cost = cost = cost_of(use._replace(output_tokens=round(use.output_tokens * state.typical_output)), limits)
     tag = max(share.finish, state.virtual - minute_worth(state, limits) / share.weight)
     state.virtual = max(tag, state.virtual + SELF_PACE * cost / max(state.active_weight, share.weight))

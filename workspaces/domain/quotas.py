@@ -115,6 +115,7 @@ class PoolState:
     waiting: int = 0
     # retry_budget.py
     retry_tokens: float | None = None  # None: all that it can hold
+    failing: float = 0.0  # of the calls that ended lately
     circuit: str = "closed"
     open_until: float = 0.0
     trips: int = 0
@@ -123,6 +124,7 @@ class PoolState:
     refusals: int = 0
     refused_at: float = 0.0
     ramp: float | None = None  # calls in flight at most, after refusals that the limits did not foresee
+    ramp_goal: float = 0.0  # up to here it doubles
     # waits.py
     typical_s: float = 0.0  # a call's duration, lately
     typical_output: float = 0.25  # output that was made, of what was held
@@ -141,8 +143,8 @@ class PoolState:
         state.day, state.day_tokens = data["d"]
         state.in_flight, state.held_output = data["f"]
         state.virtual, state.active_weight, state.waiting = data["q"]
-        state.retry_tokens, state.circuit, state.open_until, state.trips, state.probe = data["c"]
-        state.blocked_until, state.refusals, state.refused_at, state.ramp = data["b"]
+        state.retry_tokens, state.failing, state.circuit, state.open_until, state.trips, state.probe = data["c"]
+        state.blocked_until, state.refusals, state.refused_at, state.ramp, state.ramp_goal = data["b"]
         state.typical_s, state.typical_output = data["t"]
         return state
 
@@ -156,6 +158,7 @@ class PoolState:
             "q": [round(self.virtual, 3), round(self.active_weight, 6), self.waiting],
             "c": [
                 None if self.retry_tokens is None else round(self.retry_tokens, 3),
+                round(self.failing, 4),
                 self.circuit,
                 round(self.open_until, 3),
                 self.trips,
@@ -166,6 +169,7 @@ class PoolState:
                 self.refusals,
                 round(self.refused_at, 3),
                 None if self.ramp is None else round(self.ramp, 3),
+                round(self.ramp_goal, 3),
             ],
             "t": [round(self.typical_s, 3), round(self.typical_output, 4)],
         }

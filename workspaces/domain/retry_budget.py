@@ -1,7 +1,8 @@
 """When a pool tries again, and when it stops trying. Pure; clock and random are handed in.
 
 No task retries on its own. Retries are a share of successes: each success adds a tenth of a token up to a cap, each
-retry takes one. With none left the circuit opens: nothing is sent until one call, the probe, has shown that the
+retry takes one. With none left a retry waits for the successes of others. Where those do not come, most calls having
+failed lately or none being in flight, the circuit opens: nothing is sent until one call, the probe, has shown that the
 provider answers again. A refusal (429, 529) holds back everybody: as long as the provider said, else for a time drawn
 at random up to a bound that doubles with each refusal in a row (full jitter, Brooker, AWS Architecture Blog 2015).
 After a refusal fewer calls are in flight than before, and more again with each success: limits may be unknown, or
@@ -22,6 +23,7 @@ CLOSED, OPEN, HALF_OPEN = "closed", "open", "half_open"
 REFUSALS = frozenset({"rate_limit", "overloaded"})  # kinds of ProviderError that are about the pool, not the call
 LONGEST_RETRY_AFTER_S = 86_400.0
 LEAST_WAIT_S = 0.05
+MOSTLY, LATELY = 0.5, 0.1  # of the calls that ended; how much a new one tells of them
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,21 +67,22 @@ def holds_back(state: PoolState, now: float) -> str:
     return ""
 
 
-def sending(state: PoolState, policy: RetryPolicy, task: int, retry: bool, now: float, random: Random) -> bool:
-    """Whether this call may go as far as retries are concerned; takes what it costs. Call holds_back() before.
+def can_retry(state: PoolState) -> bool:
+    """Whether a retry is left, or the next call is the probe, which costs none: there is one for each opening."""
+    return state.circuit != CLOSED or state.retry_tokens is None or state.retry_tokens > 0.999
 
-    False: it was a retry and none is left, and the circuit is open from now on.
-    """
+
+def is_hopeless(state: PoolState) -> bool:
+    """Whether the successes that retries wait for will not come."""
+    return state.in_flight == 0 or state.failing > MOSTLY
+
+
+def sending(state: PoolState, policy: RetryPolicy, task: int, retry: bool) -> None:
+    """A call is sent, holds_back() and can_retry() having nothing against it."""
     if state.circuit != CLOSED:
         state.circuit, state.probe = HALF_OPEN, task
-        return True  # the probe costs nothing: there is one at a time, and openings are apart
-    if retry:
-        tokens = policy.retry_cap if state.retry_tokens is None else state.retry_tokens
-        if tokens < 1:
-            trip(state, policy, now, random)
-            return False
-        state.retry_tokens = tokens - 1
-    return True
+    elif retry:
+        state.retry_tokens = (policy.retry_cap if state.retry_tokens is None else state.retry_tokens) - 1
 
 
 def trip(state: PoolState, policy: RetryPolicy, now: float, random: Random) -> None:
@@ -102,8 +105,9 @@ def succeeded(state: PoolState, policy: RetryPolicy, task: int) -> None:
     if state.retry_tokens is None:
         state.trips = 0
     state.refusals = 0
+    state.failing -= state.failing * LATELY
     if state.ramp is not None:
-        state.ramp += max(1.0 / state.ramp, 0.1)
+        state.ramp += 1.0 if state.ramp < state.ramp_goal else max(1.0 / state.ramp, 0.05)
         if state.ramp > state.in_flight + state.waiting + 1:
             state.ramp = None
 
@@ -130,12 +134,12 @@ def refused(
     if retry_after_s is not None:
         until = now + min(max(retry_after_s, LEAST_WAIT_S), LONGEST_RETRY_AFTER_S)
         state.blocked_until = max(state.blocked_until, until)
-    _probe_failed(state, policy, task, now, random)
+    _ended_badly(state, policy, task, now, random)
 
 
 def failed(state: PoolState, policy: RetryPolicy, task: int, attempt: int, now: float, random: Random) -> float:
     """A call failed for its own sake (server, timeout, connection, malformed). Returns its `not_before`."""
-    _probe_failed(state, policy, task, now, random)
+    _ended_badly(state, policy, task, now, random)
     return now + full_jitter_s(attempt, policy, random)
 
 
@@ -153,11 +157,15 @@ def unblock(state: PoolState) -> None:
         state.retry_tokens = None
 
 
-def _probe_failed(state: PoolState, policy: RetryPolicy, task: int, now: float, random: Random) -> None:
+def _ended_badly(state: PoolState, policy: RetryPolicy, task: int, now: float, random: Random) -> None:
+    state.failing += (1 - state.failing) * LATELY
     if state.circuit == HALF_OPEN and state.probe == task:
         trip(state, policy, now, random)
 
 
 def _slow_down(state: PoolState) -> None:
+    """Half as many at once, from there twice as many with each round of answers up to the half of what was, then
+    little by little: additive increase, multiplicative decrease."""
     before = state.in_flight if state.ramp is None else min(state.ramp, state.in_flight)
     state.ramp = max(1.0, before / 2)
+    state.ramp_goal = max(state.ramp, state.ramp_goal * 0.7)

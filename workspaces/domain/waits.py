@@ -23,15 +23,17 @@ from workspaces.domain.quotas import (
     Use,
     cost_of,
 )
-from workspaces.domain.retry_budget import CLOSED, OPEN
+from workspaces.domain.retry_budget import CLOSED, OPEN, can_retry
 
 USUAL_CALL_S = 10.0  # until a pool has answered one
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """`reason`: a limit's name, "blocked", "circuit", "ramp", "not_before" or "turn". `until`: None where it depends
-    on calls in flight."""
+    """`reason`: a limit's name, "blocked", "circuit", "ramp", "retry", "not_before" or "turn".
+
+    `until`: None where it depends on calls in flight.
+    """
 
     reason: str
     until: float | None
@@ -121,6 +123,8 @@ def why(state: PoolState, rules: Rules, claim: Claim, now: float, *, number: int
     if claim.not_before is not None and claim.not_before > now:
         return Wait("not_before", claim.not_before, f"its last call failed; next try {_in(claim.not_before - now)}")
     reason = obstacle(state, rules, claim.use, now)
+    if not reason and claim.retry and not can_retry(state):
+        return Wait("retry", None, "many calls failed; it is tried again once more of the others' have been answered")
     until, words = _told(state, rules.limits, claim.use, reason, now)
     if number > 1 or not reason:
         others = f"{number - 1:,} before it" if number > 1 else "it is next"
