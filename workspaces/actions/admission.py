@@ -7,35 +7,16 @@ is. Locks in this order: the task, budget accounts by id, the pool; no task is l
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
 from decimal import Decimal
 
-from workspaces.domain.states import TaskStatus, WaitingFor
-from workspaces.models import ModelCall, ProfileVersion
+from workspaces.domain.states import TaskStatus
+from workspaces.models import ModelCall
 from workspaces.providers.base import ProviderError, TokenUsage
 
 from . import budgets, quotas
-from .pen import Pen, writing
-
-
-@dataclass(frozen=True, slots=True)
-class Wish:
-    """What one model call would take: the prompt as it is estimated, the output at its limit."""
-
-    version: ProfileVersion  # that would answer
-    model: str
-    input_tokens: int
-    output_tokens: int
-    retry: bool = False  # after a failure of the same call
-
-
-@dataclass(frozen=True, slots=True)
-class Waits:
-    """For what the task waits, in words, and when it is looked at again at the latest."""
-
-    what: WaitingFor
-    reason: str
-    until: datetime
+from .pen import Pen
+from .wishes import Waits as Waits
+from .wishes import Wish
 
 
 class NotAdmitted(Exception):  # a way out, not a fault
@@ -65,18 +46,19 @@ def admit(pen: Pen, call: ModelCall, wish: Wish) -> None:
         raise NotAdmitted
 
 
-def wait(task_id: int, fence: int, wish: Wish) -> bool:
+def wait(pen: Pen, wish: Wish) -> bool:
     """Put the task into the queue, waiting. False: there is room after all, ask again."""
-    with writing(task_id, fence=fence) as pen:
-        waits = budgets.short_of(pen, wish) or quotas.queue(pen, wish)
-        if waits is not None and pen.task.status == TaskStatus.RUNNING.value:
-            pen.wait(waits.what, waits.reason, waits.until)
+    waits = budgets.short_of(pen, wish) or quotas.queue(pen, wish)
+    if waits is not None and pen.task.status == TaskStatus.RUNNING.value:
+        pen.wait(waits.what, waits.reason, waits.until)
     return waits is not None
 
 
-def settle(pen: Pen, call: ModelCall, usage: TokenUsage | None, cost: Decimal | None) -> None:
-    """The call was answered: what it really took is booked, the rest is given back."""
-    budgets.settle(pen, call, usage, cost)
+def settle(pen: Pen, call: ModelCall, usage: TokenUsage | None, cost: Decimal | None, *, priced: Decimal) -> None:
+    """The call was answered: what it really took is booked, the rest is given back. `priced`: what is known of a cost
+    that is not known as a whole.
+    """
+    budgets.settle(pen, call, usage, cost, priced=priced)
     quotas.settle(pen, call, usage)
 
 

@@ -1,38 +1,201 @@
-"""Budgets: what is set aside before a call, and what was spent. See actions/admission.py."""
+"""Budgets: what is set aside before something is paid for, and what was spent. See actions/admission.py.
+
+An account is made at its first use and charged under its row's lock; accounts are locked in order of id, after the task
+and before the quota pool. What a reservation holds stands with who holds it (the model call's row, a BudgetHold), so a
+worker may die between any two lines. Setting and ending budgets: budget_settings.py; who waits: budget_waits.py.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from decimal import Decimal
-from typing import TYPE_CHECKING
+from typing import Any
 
-from workspaces.models import ModelCall, Task
+from django.db import connection
+
+from workspaces.domain.budget_words import OPEN_SCOPES
+from workspaces.domain.budgets import GIVEN_BACK, NOTHING, Amount, Outcome, never_told, passed, replied
+from workspaces.domain.events import EventKind
+from workspaces.domain.text import clean_json
+from workspaces.models import BudgetAccount, ModelCall, Task
 from workspaces.providers.base import TokenUsage
+from workspaces.queries import budgets as query
+from workspaces.queries.budgets import Account, Bound, Spender
+from workspaces.queries.prices import per_token
 
+from .budget_waits import waits_for
 from .pen import Pen
+from .wishes import Waits, Wish
 
-if TYPE_CHECKING:
-    from .admission import Waits, Wish
+
+def _of_call(task: Task) -> Spender:
+    """Also where a fallback answers: what it costs is booked to the task's own profile."""
+    return Spender(task.created_by_id, task.workspace_id, task.profile_version.profile_id, task.pk)
 
 
 def binding(task: Task, wish: Wish, *, now: datetime) -> tuple[Decimal | None, tuple[int, ...]]:
-    """At most what the call will cost (None: unknown), and the accounts of the budgets above the task."""
-    return None, ()
+    """At most what the call will cost (None: unknown, or nobody asks), and the accounts of the budgets above it."""
+    bound = query.bound(_of_call(task), now)
+    return (_need_of(wish).usd, tuple(opened(bound))) if bound else (None, ())
+
+
+def _need_of(wish: Wish) -> Amount:
+    """The prompt at the dearest price that it may have, and the whole of the output limit."""
+    most = per_token(wish.version, wish.model)
+    usd = most.of(input_tokens=wish.input_tokens, output_tokens=wish.output_tokens) if most is not None else None
+    return Amount(usd, wish.input_tokens + wish.output_tokens)
+
+
+def opened(bound: Sequence[Bound], *, but: int | None = None) -> list[int]:
+    """The accounts, made where there is none. One that is as old as its period begins with what was booked before."""
+    for each in bound:
+        if each.account_id is None:
+            before = query.booked(each, but=but) if each.span.starts_at < each.made_at else NOTHING
+            row = BudgetAccount(
+                budget_id=each.budget_id,
+                period_key=each.span.key,
+                starts_at=each.span.starts_at,
+                ends_at=each.span.ends_at,
+                spent_usd=before.known_usd,
+                spent_tokens=before.tokens,
+            )
+            BudgetAccount.objects.bulk_create([row], ignore_conflicts=True)  # or waits for whoever is just making it
+    ids = [each.account_id for each in bound if each.account_id is not None]
+    for each in bound:
+        if each.account_id is None:
+            ids.append(
+                BudgetAccount.objects.values_list("pk", flat=True).get(budget=each.budget_id, period_key=each.span.key)
+            )
+    return ids
 
 
 def reserve(pen: Pen, call: ModelCall) -> bool:
     """Whether every account has room; what the call says is then reserved in each."""
+    return set_aside(call.held_in, held_by(call))
+
+
+def held_by(call: ModelCall) -> Amount:
+    return Amount(call.reserved_usd, (call.reserved_input_tokens or 0) + (call.reserved_output_tokens or 0))
+
+
+def set_aside(account_ids: Iterable[int], need: Amount) -> bool:
+    """In all of the accounts, or in none."""
+    ids = list(account_ids)
+    if not ids:
+        return True
+    if not all(account.figures.has_room(need) for account in query.accounts(ids, lock=True)):
+        return False
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "UPDATE workspaces_budgetaccount"
+            " SET reserved_usd = reserved_usd + %s, reserved_tokens = reserved_tokens + %s WHERE id = ANY(%s)",
+            [need.known_usd, need.tokens, ids],
+        )
     return True
 
 
 def short_of(pen: Pen, wish: Wish) -> Waits | None:
     """Which budgets have no room for it; None: all have."""
-    return None
+    _, ids = binding(pen.task, wish, now=pen.now)
+    if not ids:
+        return None
+    need = _need_of(wish)
+    accounts = query.accounts(ids, lock=True)
+    short = [account for account in accounts if not account.figures.has_room(need)]
+    if not short:
+        return None
+    used_up = [
+        account.id for account in short if account.exhausted_at is None and not account.figures.could_have_room(need)
+    ]
+    if used_up:
+        BudgetAccount.objects.filter(pk__in=used_up).update(exhausted_at=pen.now)
+    return waits_for(pen, need, accounts, short)
 
 
-def settle(pen: Pen, call: ModelCall, usage: TokenUsage | None, cost: Decimal | None) -> None:
-    """What was reserved is given back, what was spent is booked."""
+def settle(pen: Pen, call: ModelCall, usage: TokenUsage | None, cost: Decimal | None, *, priced: Decimal) -> None:
+    """What was reserved is given back, what was spent is booked. `priced`: of what has a price, also where not all has.
+
+    Also in the accounts of budgets that were set while the call was under way.
+    """
+    ids = opened(query.bound(_of_call(pen.task), call.started_at), but=call.pk)
+    tokens = usage.prompt_tokens + usage.output_tokens if usage is not None else None
+    outcome = replied(held_by(call), usd=priced, tokens=tokens, price_known=cost is not None)
+    charge(ids, call.held_in, held_by(call), outcome, pen=pen, now=pen.now)
 
 
 def give_back(pen: Pen, call: ModelCall, *, assumed: bool) -> None:
     """Nothing was told of what it cost. `assumed`: it may be billed, so the reservation stays booked as assumed."""
+    held = held_by(call)
+    charge((), call.held_in, held, never_told(held) if assumed else GIVEN_BACK, pen=pen, now=pen.now)
+
+
+_CHARGE = f"""
+WITH held AS MATERIALIZED (
+    SELECT id, id = ANY(%(held)s) AS holds FROM workspaces_budgetaccount
+     WHERE id = ANY(%(ids)s) ORDER BY id FOR NO KEY UPDATE)
+UPDATE workspaces_budgetaccount AS account
+   SET spent_usd = spent_usd + %(usd)s, spent_tokens = spent_tokens + %(tokens)s,
+       reserved_usd = reserved_usd - CASE WHEN holds THEN %(held_usd)s ELSE 0 END,
+       reserved_tokens = reserved_tokens - CASE WHEN holds THEN %(held_tokens)s ELSE 0 END,
+       assumed_usd = assumed_usd + CASE WHEN holds THEN %(assumed_usd)s ELSE 0 END,
+       assumed_tokens = assumed_tokens + CASE WHEN holds THEN %(assumed_tokens)s ELSE 0 END
+  FROM held, workspaces_budget AS budget
+ WHERE account.id = held.id AND budget.id = account.budget_id
+RETURNING {query.COLUMNS}
+"""  # noqa: S608 - no value from outside is in it
+
+
+def charge(
+    others: Iterable[int], held_in: Sequence[int], held: Amount, outcome: Outcome, *, pen: Pen | None, now: datetime
+) -> None:
+    """`others`: accounts that are charged too, and hold nothing. The thresholds that are passed are written down."""
+    ids = sorted({*others, *held_in})
+    if not ids:
+        return
+    values: dict[str, Any] = {
+        "ids": ids,
+        "held": list(held_in),
+        "usd": outcome.spent.known_usd,
+        "tokens": outcome.spent.tokens,
+        "held_usd": held.known_usd,
+        "held_tokens": held.tokens,
+        "assumed_usd": outcome.assumed.known_usd,
+        "assumed_tokens": outcome.assumed.tokens,
+    }
+    with connection.cursor() as cursor:
+        cursor.execute(_CHARGE, values)
+        charged = [query.read_account(row) for row in cursor.fetchall()]
+    for account in sorted(charged, key=lambda each: each.id):
+        _note_thresholds(account, pen, now)
+
+
+def _note_thresholds(account: Account, pen: Pen | None, now: datetime) -> None:
+    """Each once: in the account, and in the trace of the task that passed it."""
+    new = passed(account.alerts, account.figures.percent, [entry["percent"] for entry in account.alerted])
+    fields: dict[str, Any] = {}
+    if new:
+        fields["alerted"] = [*account.alerted, *({"percent": each, "at": now.isoformat()} for each in new)]
+    if account.figures.used_up and account.exhausted_at is None:
+        fields["exhausted_at"] = now
+    if fields:
+        BudgetAccount.objects.filter(pk=account.id).update(**fields)
+    if new and pen is not None and not account.ended:
+        pen.event(EventKind.BUDGET_THRESHOLD, **_told(account, max(new)))
+
+
+def _told(account: Account, threshold: int) -> dict[str, Any]:
+    """Figures only where whoever sees the task may see them (domain/budget_words.py)."""
+    said: dict[str, Any] = {
+        "budget": account.budget_id,
+        "scope": account.scope.value,
+        "period": account.key,
+        "threshold": threshold,
+    }
+    if account.scope in OPEN_SCOPES:
+        figures = account.figures
+        if figures.limit_usd is not None:
+            said |= {"limit_usd": str(figures.limit_usd), "spent_usd": str(figures.spent.known_usd)}
+        if figures.limit_tokens is not None:
+            said |= {"limit_tokens": figures.limit_tokens, "spent_tokens": figures.spent.tokens}
+    return clean_json(said)

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
 
+from workspaces.domain.budgets import ZERO
 from workspaces.domain.context import Manifest
 from workspaces.domain.events import EXCERPT_CHARS, EventKind
 from workspaces.domain.prices import PricedUnit, total
@@ -86,6 +87,16 @@ def _as_it_was(step: Step) -> Iterator[None]:
         step.__dict__.clear()
         step.__dict__.update(before, _state=state)
         raise
+
+
+def wait_for_room(task_id: int, fence: int, wish: Wish) -> bool:
+    """Put the task into the queue, waiting. False: there is room after all, ask again.
+
+    What a dead worker left is dropped first: nobody else would give back what it holds.
+    """
+    with writing(task_id, fence=fence) as pen:
+        drop_unfinished(pen, why="its worker ended")
+        return admission.wait(pen, wish)
 
 
 def _keep_frame(frame: Frame) -> None:
@@ -199,7 +210,7 @@ def _replied(pen: Pen, step: Step, call: ModelCall, reply: ChatReply, priced: Se
         cost_usd=task.cost_usd + (cost or 0),
         unpriced_calls=task.unpriced_calls + (1 if cost is None else 0),
     )
-    admission.settle(pen, call, usage, cost)
+    admission.settle(pen, call, usage, cost, priced=sum((row.cost_usd or ZERO for row in priced), ZERO))
     return pen.event(
         EventKind.MODEL_REPLIED,
         step=step.number,

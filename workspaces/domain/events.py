@@ -34,6 +34,8 @@ class EventKind(StrEnum):
     TASK_TAKEN_OVER = "task.taken_over"  # from_worker, worker, phase, step
     TASK_RESTORED = "task.restored"  # made_at (of the backup), snapshot?, undone (names of calls)
     LIMIT_RAISED = "limit.raised"  # what, old, new, reason
+    BUDGET_CHANGED = "budget.changed"  # budget, what ("set", "changed" or "ended"), old, new, reason
+    BUDGET_THRESHOLD = "budget.threshold"  # budget, scope, period, threshold (percent), limits and what is spent?
     INTAKE_DONE = "intake.done"  # source, files, bytes, told, told_more
     INTAKE_FAILED = "intake.failed"  # message
     STEP_STARTED = "step.started"  # step

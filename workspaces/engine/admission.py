@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from workspaces.actions import admission
-from workspaces.actions.admission import NotAdmitted, Wish
+from workspaces.actions import model_calls
+from workspaces.actions.admission import NotAdmitted
+from workspaces.actions.wishes import Wish
 from workspaces.engine.run import Ended, Run
 from workspaces.models import ModelCall, Step
 from workspaces.providers.base import ChatRequest
@@ -25,6 +26,6 @@ def admitted(run: Run, wish: Wish, intend: Callable[[], ModelCall]) -> ModelCall
         try:
             return intend()
         except NotAdmitted:
-            if admission.wait(run.task.pk, run.fence, wish):
+            if model_calls.wait_for_room(run.task.pk, run.fence, wish):
                 raise Ended from None
     raise Ended  # room came and went: the task is still due, and asks again

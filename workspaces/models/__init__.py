@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .budgets import Budget, BudgetAccount
+from .budgets import Budget, BudgetAccount, BudgetHold, BudgetWait
 from .contexts import ContextFrame, Replacement, Summary
 from .decisions import Approval, AuditEntry, Escalation, StandingApproval
 from .incidents import Incident
@@ -27,6 +27,8 @@ __all__ = [
     "Branch",
     "Budget",
     "BudgetAccount",
+    "BudgetHold",
+    "BudgetWait",
     "Checkpoint",
     "ContextFrame",
     "Escalation",

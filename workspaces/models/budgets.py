@@ -6,7 +6,7 @@ from django.conf import settings
 from django.db import models
 from django.db.models import Q
 
-from workspaces.domain.states import BudgetPeriod, BudgetScope
+from workspaces.domain.states import BudgetPeriod, BudgetScope, UsagePurpose
 
 from .fields import choices, one_of, usd
 from .profiles import AgentProfile
@@ -91,3 +91,36 @@ class BudgetAccount(models.Model):
 
     def __str__(self) -> str:
         return f"{self.budget} {self.period_key}"
+
+
+class BudgetHold(models.Model):
+    """What is reserved for something that runs and is no model call: a sandbox, until it is metered the next time."""
+
+    workspace = models.ForeignKey(Workspace, models.CASCADE, related_name="budget_holds")
+    purpose = models.CharField(max_length=16, choices=choices(UsagePurpose))
+    usd = usd()
+    held_in = models.JSONField(default=list)  # ids of the accounts
+    since = models.DateTimeField()
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["workspace", "purpose"], name="budget_hold_once"),
+            one_of("purpose", UsagePurpose, table="budget_hold"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.usd} USD for {self.purpose} of {self.workspace}"
+
+
+class BudgetWait(models.Model):
+    """What a task that waits for a budget needs, and where: it is woken when there is room. One row a task."""
+
+    task = models.OneToOneField(Task, models.CASCADE, related_name="budget_wait")
+    usd = usd(null=True)  # null: the price is not known
+    tokens = models.BigIntegerField()
+    accounts = models.JSONField(default=list)  # ids of all that bind it
+    short = models.JSONField(default=list)  # ids of those without room
+    since = models.DateTimeField()
+
+    def __str__(self) -> str:
+        return f"task {self.task_id} waits for {self.usd} USD, {self.tokens} tokens"

@@ -14,7 +14,7 @@ from django.db import DatabaseError, InterfaceError, connection
 from redis.exceptions import RedisError
 
 from agentdesk.health import beat
-from workspaces.actions import retention, schedule, signin, sleep, terminal
+from workspaces.actions import budget_waits, retention, schedule, signin, sleep, terminal
 
 logger = logging.getLogger(__name__)
 
@@ -43,6 +43,7 @@ class Command(BaseCommand):
                     tidied_at = time.monotonic()
                     retention.call_housekeeping()
                 schedule.end_waits()
+                budget_waits.wake_for_room()
                 schedule.expire_due()
                 schedule.redispatch_due(after_s=again_after)
                 sleep.end_claims()

@@ -1,0 +1,29 @@
+"""What is asked of admission, and its answer: see admission.py."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from workspaces.domain.states import WaitingFor
+from workspaces.models import ProfileVersion
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What one model call would take: the prompt as it is estimated, the output at its limit."""
+
+    version: ProfileVersion  # that would answer
+    model: str
+    input_tokens: int
+    output_tokens: int
+    retry: bool = False  # after a failure of the same call
+
+
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """For what the task waits, in words, and when it is looked at again at the latest."""
+
+    what: WaitingFor
+    reason: str
+    until: datetime
