@@ -18,6 +18,7 @@ from typing import Any, Literal
 
 KEY = "sk-test-0123456789abcdefghij"
 MODEL = "test-model"
+OTHER_MODEL = "gpt-4o-mini"  # has a price and a window in the maintained list
 USAGE = {"input": 70, "cached": 20, "written": 10, "output": 12, "reasoning": 4}
 
 
@@ -178,7 +179,7 @@ class _OpenAIWire:
         if given != f"Bearer {KEY}":
             # real servers echo what they were given
             return 401, {"message": f"Incorrect API key provided: {given[7:]}.", "code": "invalid_api_key"}
-        if asked["model"] != MODEL:
+        if asked["model"] not in (MODEL, OTHER_MODEL):
             return 404, {"message": f"The model {asked['model']} does not exist", "code": "model_not_found"}
         if plan.refuses == "stream_options" and "stream_options" in asked:
             return 400, {"message": "Unrecognized request argument supplied: stream_options"}
@@ -234,7 +235,7 @@ class _OpenAIWire:
             "id": "r1",
             "object": "chat.completion",
             "created": 1,
-            "model": MODEL,
+            "model": asked["model"],
             "choices": [choice],
             "usage": self.usage(asked),
         }
@@ -242,7 +243,7 @@ class _OpenAIWire:
     def stream(self, plan: Plan, asked: dict[str, Any]) -> Iterator[str]:
         def chunk(delta: dict[str, Any], finish: str | None = None, **more: Any) -> str:
             choice = {"index": 0, "delta": delta, "finish_reason": finish}
-            head = {"id": "r1", "object": "chat.completion.chunk", "created": 1, "model": MODEL}
+            head = {"id": "r1", "object": "chat.completion.chunk", "created": 1, "model": asked["model"]}
             return _sse(None, {**head, "choices": [choice], **more})
 
         yield ": a comment\n\n"
@@ -262,7 +263,7 @@ class _OpenAIWire:
                 yield chunk({"tool_calls": [{"index": at, "function": {"arguments": piece}}]})
         yield chunk({}, self.finish[plan.finish])
         if plan.usage and asked.get("stream_options", {}).get("include_usage"):
-            yield _sse(None, {"id": "r1", "model": MODEL, "choices": [], "usage": self.usage(asked)})
+            yield _sse(None, {"id": "r1", "model": asked["model"], "choices": [], "usage": self.usage(asked)})
         yield "data: [DONE]\n\n"
 
 

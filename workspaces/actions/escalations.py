@@ -6,6 +6,8 @@ import json
 from datetime import datetime, timedelta
 from typing import Any
 
+from django.db.models import QuerySet
+
 from workspaces.domain.diffs import unified_diff
 from workspaces.domain.effects import Effect, arguments_hash, canonical_json
 from workspaces.domain.escalations import LETS_RUN, Decision, problem_with
@@ -33,10 +35,12 @@ from .incidents import close
 from .ledger import give_up, happened, not_done
 from .pen import Pen, writing
 from .tasks import end_task, void_lease
+from .tuning import tune
 from .waits import wake
 from .words import MESSAGE_CHARS, taken
 
 MAX_STEPS = 10_000
+MAX_MINUTES = 500_000
 
 
 def open_escalation(
@@ -102,7 +106,7 @@ def _needs(ruling: Ruling) -> dict[str, Any]:
 
 def wait_for_operator(pen: Pen) -> None:
     """running → waiting/operator, until the first deadline of what is open."""
-    first = _open(pen).order_by("deadline").first()
+    first = open_questions(pen).order_by("deadline").first()
     assert first is not None, "a task waits for an operator only with a question open"
     pen.wait(WaitingFor.OPERATOR, clip(first.question, 500), first.deadline)
 
@@ -115,6 +119,7 @@ def answer_escalation(
     words: str = "",
     arguments: dict[str, Any] | None = None,
     extra_steps: int = 0,
+    extra_minutes: int = 0,
     seen: str = "",
 ) -> Escalation:
     """Decide once. `arguments`: the edited call (EDIT), which has to fit the tool's schema. `seen`: the hash of the
@@ -142,6 +147,8 @@ def answer_escalation(
             arguments = _checked_edit(escalation.tool_call, arguments)
         if decision is Decision.RAISE and not 1 <= extra_steps <= MAX_STEPS:
             raise Refused(f"Say by how many steps to raise the limit: 1 to {MAX_STEPS:,}.")
+        if decision is Decision.EXTEND and not 1 <= extra_minutes <= MAX_MINUTES:
+            raise Refused(f"Say how much more time to give, in minutes: 1 to {MAX_MINUTES:,}.")
         call, before = escalation.tool_call, ""
         if call is not None and decision in LETS_RUN:
             if kind is EscalationKind.HELD_CALL and escalation.deadline <= pen.now:
@@ -189,8 +196,8 @@ def answer_escalation(
             end_task(pen, TaskStatus.FAILED, words)
             return escalation
         else:
-            _settle_task(pen, decision, words, extra_steps)
-        _go_on(pen)
+            _settle_task(pen, decision, words, extra_steps, timedelta(minutes=extra_minutes))
+        go_on(pen)
         escalation.refresh_from_db()
         return escalation
 
@@ -230,7 +237,7 @@ def expire_escalation(escalation_id: int) -> bool:
                 else "No operator answered before the deadline. The call was not run.",
                 ResultClass.ERROR,
             )
-            _go_on(pen)
+            go_on(pen)
         elif pen.task.status == TaskStatus.WAITING.value:
             pen.move(TaskStatus.PAUSED)
             pen.event(EventKind.TASK_PAUSED, mode="boundary", reason=f"no answer in time: {escalation.question}")
@@ -258,19 +265,19 @@ def _raise_to_owner(pen: Pen, escalation: Escalation) -> bool:
         deadline=(pen.now + within).isoformat(),
     )
     if pen.task.status == TaskStatus.WAITING.value:
-        first = _open(pen).order_by("deadline").first()
+        first = open_questions(pen).order_by("deadline").first()
         assert first is not None
         pen.set(waiting_until=first.deadline, waiting_reason=clip(first.question, 500))
     return True
 
 
+def open_questions(pen: Pen) -> QuerySet[Escalation]:
+    return Escalation.objects.filter(task=pen.task, status=EscalationStatus.OPEN.value)
+
+
 def has_open(pen: Pen) -> bool:
     """Whether an operator still has something to answer."""
-    return bool(_open(pen).exists())
-
-
-def _open(pen: Pen) -> Any:
-    return Escalation.objects.filter(task=pen.task, status=EscalationStatus.OPEN.value)
+    return bool(open_questions(pen).exists())
 
 
 def _refuse_if_closed(escalation: Escalation) -> None:
@@ -365,16 +372,17 @@ def _settle_call(pen: Pen, escalation: Escalation, call: ToolCall, decision: Dec
             raise AssertionError(f"{decision} does not settle a call")
 
 
-def _settle_task(pen: Pen, decision: Decision, words: str, extra_steps: int) -> None:
+def _settle_task(pen: Pen, decision: Decision, words: str, extra_steps: int, more_time: timedelta) -> None:
     if decision is Decision.RAISE:
-        old = pen.task.max_steps
-        pen.set(max_steps=old + extra_steps)
-        pen.event(EventKind.LIMIT_RAISED, what="max_steps", old=old, new=old + extra_steps, reason=words)
+        tune(pen, {"max_steps": pen.task.max_steps + extra_steps}, reason=words)
+    if decision is Decision.EXTEND:
+        tune(pen, {"deadline": pen.now + more_time}, reason=words)
     if words:
         seq = pen.event(EventKind.MESSAGE_ADDED, role="operator", text=clip(words, EXCERPT_CHARS))
         pen.message("user", f"Message from the operator: {words}", seq=seq, pinned=True)
 
 
-def _go_on(pen: Pen) -> None:
+def go_on(pen: Pen) -> None:
+    """Queue the task if it waits and nothing is left to answer."""
     if pen.task.status == TaskStatus.WAITING.value and not has_open(pen):
         wake(pen, why="an operator answered" if pen.actor else "the deadline passed")

@@ -155,7 +155,8 @@ def fork(
 
     `instruction`: more words for the fork, appended as an operator's message. The effects of the history
     that both share are remembered for both: the ledger's key is the root task's. `tell`: as in a rollback, of the
-    effects that the origin made after the checkpoint.
+    effects that the origin made after the checkpoint. The origin's own limits are the fork's, a deadline while it lies
+    ahead.
     """
     reason = taken(reason, "reason")
     if not reason:
@@ -190,6 +191,10 @@ def fork(
             status=TaskStatus.QUEUED.value,
             status_since=now,
             max_steps=origin.max_steps,
+            model_override=origin.model_override,
+            max_output_tokens_override=origin.max_output_tokens_override,
+            interactive=origin.interactive,
+            deadline=origin.deadline if origin.deadline and origin.deadline > now else None,
             scratchpad=checkpoint.scratchpad,
             disk_restore=checkpoint.snapshot,
             root=origin.root or origin,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from django.db import transaction
@@ -26,6 +27,7 @@ from .errors import Refused
 from .ledger import give_up
 from .model_calls import drop_unfinished
 from .pen import Pen, writing
+from .tuning import tune
 from .words import MESSAGE_CHARS, taken
 from .workspaces import holds_workspace, release_workspace
 
@@ -41,8 +43,12 @@ def create_task(
     title: str = "",
     intake: dict[str, Any] | None = None,
     hold: bool = False,
+    limits: Mapping[str, Any] | None = None,
 ) -> Task:
-    """Queue a task; `hold` creates it paused. `intake`: see engine/intake.py. Raises Refused."""
+    """Queue a task; `hold` creates it paused. `intake`: see engine/intake.py. Raises Refused.
+
+    `limits`: what is set for this task alone, by the names of domain/retuning.py.
+    """
     instruction = clean_text(instruction).strip()
     if not instruction:
         raise Refused("Write what the agent is to do: the instruction is empty.")
@@ -84,6 +90,8 @@ def create_task(
             )
             pen.message("user", instruction, seq=seq, pinned=True)
             pen.audit("task.create")
+            if limits:
+                tune(pen, limits, reason="said when the task was created")
         if hold:
             pause_task(task.pk, mode=PauseMode.BOUNDARY, reason="created on hold", actor=actor)
         else:

@@ -42,7 +42,7 @@ def prompt_was_cut(
         if not (found.is_new or found.grew):
             return
         ModelCall.objects.filter(pk__in=[call.model_call for call in calls]).update(prompt_truncated=True)
-        if _learn(pen, found, step, held, seq=calls[-1].seq):
+        if _learn(pen, found, model, held, seq=calls[-1].seq):
             respond(
                 pen,
                 found.incident,
@@ -82,18 +82,18 @@ def reply_was_cut(
         if not (found.is_new or found.grew):
             return
         if window is not None:
-            _learn(pen, found, step, window, seq=seq)
+            _learn(pen, found, call.model, window, seq=seq)
         answered = respond(pen, found.incident, Rung.NUDGED, told)
         if say:
             pen.message("user", told, seq=answered)
 
 
-def _learn(pen: Pen, found: Reported, step: Step, tokens: int, *, seq: int) -> bool:
+def _learn(pen: Pen, found: Reported, model: str, tokens: int, *, seq: int) -> bool:
     version = pen.task.profile_version
     _, new = LearnedWindow.objects.get_or_create(
         incident=found.incident,
         tokens=tokens,
-        defaults={"profile_version": version, "model": version.model, "seq": seq, "learned_at": pen.now},
+        defaults={"profile_version": version, "model": model, "seq": seq, "learned_at": pen.now},
     )
     return new
 

@@ -197,6 +197,7 @@ class Manifest:
     form: int = FORM
     calibration: Calibration = UNKNOWN
     learned_tokens: int | None = None  # the provider holds less than the profile's window says
+    asked_with: Mapping[str, Any] | None = None  # model, output limit and window, where they are not the profile's
 
     def tokens(self, *kinds: SegmentKind) -> int:
         return sum(self.segments.get(kind, (0, 0))[1] for kind in kinds)
@@ -235,4 +236,5 @@ class Manifest:
             "frame": self.frame,
             "scratchpad_hash": self.scratchpad_hash,
             "request_hash": self.request_hash,
+            **({"asked_with": dict(self.asked_with)} if self.asked_with else {}),
         }

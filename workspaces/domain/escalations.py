@@ -17,6 +17,7 @@ class Decision(StrEnum):
     NOT_DONE = "not_done"  # it did not; run it now
     CONTINUE = "continue"  # try again; words, if any, go to the model
     RAISE = "raise"  # more steps, then go on
+    EXTEND = "extend"  # more time, then go on
     GIVE_UP = "give_up"  # the task fails with the words
 
 
@@ -32,6 +33,7 @@ DECISIONS: dict[EscalationKind, tuple[Decision, ...]] = {
     K.NO_ACTION: (D.CONTINUE, D.GIVE_UP),
     K.CONTEXT_FULL: (D.CONTINUE, D.GIVE_UP),
     K.LIMIT: (D.RAISE, D.GIVE_UP),
+    K.DEADLINE: (D.EXTEND, D.GIVE_UP),
     K.INTAKE: (D.CONTINUE, D.GIVE_UP),
     K.INCIDENT: (D.CONTINUE, D.GIVE_UP),
     K.INTERNAL: (D.CONTINUE, D.GIVE_UP),

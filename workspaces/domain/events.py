@@ -33,7 +33,8 @@ class EventKind(StrEnum):
     TASK_FORKED = "task.forked"  # checkpoint_seq, fork (task id), reason
     TASK_TAKEN_OVER = "task.taken_over"  # from_worker, worker, phase, step
     TASK_RESTORED = "task.restored"  # made_at (of the backup), snapshot?, undone (names of calls)
-    LIMIT_RAISED = "limit.raised"  # what, old, new, reason
+    TASK_RETUNED = "task.retuned"  # changes (what, old, new, own), reason
+    LIMIT_RAISED = "limit.raised"  # what, old, new, reason; of older tasks: now task.retuned
     BUDGET_CHANGED = "budget.changed"  # budget, what ("set", "changed" or "ended"), old, new, reason
     BUDGET_THRESHOLD = "budget.threshold"  # budget, scope, period, threshold (percent), limits and what is spent?
     INTAKE_DONE = "intake.done"  # source, files, bytes, told, told_more

@@ -150,7 +150,8 @@ class EscalationKind(StrEnum):
     SANDBOX = "sandbox"
     NO_ACTION = "no_action"  # of older tasks: now an incident is asked about
     CONTEXT_FULL = "context_full"
-    LIMIT = "limit"
+    LIMIT = "limit"  # of steps
+    DEADLINE = "deadline"
     INTAKE = "intake"
     INCIDENT = "incident"  # a detected failure that goes on
     INTERNAL = "internal"  # agentdesk itself failed

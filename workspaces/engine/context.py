@@ -9,8 +9,13 @@ from workspaces.queries.contexts import Built, build, frame_of
 
 
 def next_request(run: Run) -> Built:
-    """As of the newest event. That and the scratchpad are of one row, so they are of one moment."""
-    as_of, scratchpad = Task.objects.values_list("last_seq", "scratchpad").get(pk=run.task.pk)
+    """As of the newest event. That, the scratchpad and the task's own limits are of one row, so of one moment.
+
+    What is changed later is for the next request: a call that is under way keeps what it began with.
+    """
+    columns = ("last_seq", "scratchpad", "model_override", "max_output_tokens_override")
+    as_of, scratchpad, model, output = Task.objects.values_list(*columns).get(pk=run.task.pk)
+    run.task.model_override, run.task.max_output_tokens_override = model, output
     return build(
         run.branch, run.version, frame_of(run.tools), as_of=as_of, scratchpad=scratchpad, limits=Limits.of(run.version)
     )

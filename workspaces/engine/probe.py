@@ -11,6 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from cryptography.fernet import InvalidToken
+
+from workspaces.models import ProfileVersion
 from workspaces.providers import make_provider
 from workspaces.providers.base import ChatMessage, ChatRequest, ProviderConfig, ProviderError
 from workspaces.providers.scripted import ScenarioError, load_scenario, shipped_scenarios
@@ -34,12 +37,16 @@ WORDS = {
 
 @dataclass(frozen=True, slots=True)
 class ProbeResult:
-    """`words` say what was found; `detail` is the provider's own message. Neither holds the key."""
+    """`words` say what was found; `detail` is the provider's own message. Neither holds the key.
+
+    `may_pass`: the provider could not tell just now; asked later it may work.
+    """
 
     works: bool
     words: str
     detail: str = ""
     latency_s: float = 0.0
+    may_pass: bool = False
 
 
 def probe(provider: str, *, base_url: str, api_key: str, model: str, options: Mapping[str, Any]) -> ProbeResult:
@@ -67,15 +74,25 @@ def probe(provider: str, *, base_url: str, api_key: str, model: str, options: Ma
             WORDS.get(error.kind, "The provider refused."),
             str(error),
             time.monotonic() - started,
+            may_pass=not error.permanent,
         )
     except CallInterrupted:
-        return ProbeResult(False, WORDS["timeout"], latency_s=time.monotonic() - started)
+        return ProbeResult(False, WORDS["timeout"], latency_s=time.monotonic() - started, may_pass=True)
     except ValueError as error:
         return ProbeResult(False, "The settings cannot be used.", str(error))
     finally:
         timer.cancel()
     took = time.monotonic() - started
     return ProbeResult(True, f"It works: {reply.model or model} answered.", latency_s=took)
+
+
+def probe_model(version: ProfileVersion, model: str) -> ProbeResult:
+    """Whether another model answers at a version's address, with its key."""
+    try:
+        key, options = version.key.open() if version.key else "", version.opened_options()
+    except InvalidToken:
+        return ProbeResult(False, "The stored key cannot be opened: the site's encryption key has changed.")
+    return probe(version.provider, base_url=version.base_url, api_key=key, model=model, options=options)
 
 
 def _probe_scenario(options: Mapping[str, Any]) -> ProbeResult:

@@ -14,6 +14,7 @@ from workspaces.models import Branch, ProfileVersion, Task
 from workspaces.queries.history import is_under_way
 from workspaces.queries.profiles import own_tools_of
 from workspaces.queries.tool_servers import mcp_tools
+from workspaces.queries.tuning import asked_with
 from workspaces.sandboxes.base import SandboxError
 from workspaces.tools.base import Tool
 from workspaces.tools.mcp import WithheldTool
@@ -46,7 +47,8 @@ class Run:
 
     @property
     def version(self) -> ProfileVersion:
-        return self.task.profile_version
+        """With what is set for this task alone, as the running step's request was made with: see engine/context.py."""
+        return asked_with(self.task)
 
     @cached_property
     def tools(self) -> dict[str, Tool]:

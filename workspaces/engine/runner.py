@@ -33,7 +33,7 @@ from workspaces.engine.run import Ended, HandedOver, Run
 from workspaces.engine.think import think
 from workspaces.engine.tool_servers import look_at_servers
 from workspaces.models import Step, Task
-from workspaces.queries.database import is_away
+from workspaces.queries.database import database_now, is_away
 from workspaces.queries.history import NO_SANDBOX, waits_since_checkpoint
 from workspaces.sandboxes.base import SandboxError, SandboxUnavailable
 from workspaces.wire.driving import CallInterrupted
@@ -216,6 +216,15 @@ def _open_step(run: Run) -> Step:
             run.fence,
             EscalationKind.LIMIT,
             f"The limit of {run.task.max_steps} steps is reached. Raise it to go on.",
+        )
+        raise Ended
+    deadline = run.task.deadline
+    if deadline is not None and deadline <= database_now():
+        steps.escalate(
+            run.task.pk,
+            run.fence,
+            EscalationKind.DEADLINE,
+            f"The deadline has passed: {deadline:%Y-%m-%d %H:%M} UTC. Give it more time to go on.",
         )
         raise Ended
     return Step(task=run.task, branch=run.branch, number=number)

@@ -19,6 +19,7 @@ from workspaces.domain.truncation import (
 from workspaces.engine.run import Run
 from workspaces.models import Event, ModelCall, Step
 from workspaces.queries.calibration import calibration_of, newest_counts
+from workspaces.queries.tuning import as_sent
 
 
 def look(run: Run, step: Step, reply: ModelCall, reading: ReplyReading) -> CutReply | None:
@@ -54,7 +55,7 @@ def _look_at_reply(run: Run, step: Step, reply: ModelCall, reading: ReplyReading
         counted = reply.input_tokens + (reply.cached_input_tokens or 0) + (reply.cache_write_tokens or 0)
     cut = cut_reply(
         finish_reason=reply.finish_reason,
-        limit=run.version.max_output_tokens,
+        limit=as_sent(run.task.profile_version, step.manifest).max_output_tokens,
         written=reply.output_tokens,
         counted=counted,
         call=in_call,

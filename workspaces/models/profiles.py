@@ -77,6 +77,8 @@ def _fernet() -> MultiFernet:
 class ProfileVersion(models.Model):
     """One immutable edition of a profile (a trigger refuses updates). A task names one."""
 
+    tuned = False  # a copy for one task's requests, see queries/tuning.py; such a one is never saved
+
     class Provider(models.TextChoices):
         OPENAI = "openai", "OpenAI-compatible (Chat Completions)"
         ANTHROPIC = "anthropic", "Anthropic Messages"

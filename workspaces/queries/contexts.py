@@ -43,6 +43,7 @@ from workspaces.providers.base import ChatMessage, ChatRequest, RawToolCall, Too
 from workspaces.queries.calibration import Limits
 from workspaces.queries.history import Span, as_lines, line_of, on_line
 from workspaces.queries.scratchpad import pad_on
+from workspaces.queries.tuning import as_sent, manifest_of
 from workspaces.tools.base import Tool
 
 RULES = (
@@ -203,6 +204,7 @@ def made(
         frame=frame.hash,
         scratchpad_hash=scratchpad_hash(scratchpad),
         summary=history.summary.summary_id if history.summary else None,
+        asked_with=manifest_of(version),
     )
     return Built(request, manifest, frame, tuple(entries), history, system, notes, scratchpad, limits)
 
@@ -250,7 +252,7 @@ def request_of(step: Step) -> Rebuilt:
     if stored["form"] != FORM:
         raise NotRebuilt(f"its request was made in form {stored['form']}, this version makes form {FORM}")
     branch = Branch.objects.select_related("task__profile_version").get(pk=step.branch_id)
-    version = branch.task.profile_version
+    version = as_sent(branch.task.profile_version, stored)
     frame = stored_frame(stored["frame"])
     as_of = int(stored["as_of_seq"])
     limits = Limits(

@@ -30,6 +30,7 @@ HEADINGS: dict[EscalationKind, str] = {
     EscalationKind.NO_ACTION: "The agent does nothing",
     EscalationKind.CONTEXT_FULL: "The context is full",
     EscalationKind.LIMIT: "A limit is reached",
+    EscalationKind.DEADLINE: "The time is up",
     EscalationKind.INTAKE: "The attachments could not be brought in",
     EscalationKind.INCIDENT: "The agent is stuck",
     EscalationKind.INTERNAL: "agentdesk itself failed",
@@ -63,6 +64,7 @@ class Choice:
     words_needed: bool = False
     asks_arguments: bool = False
     asks_steps: bool = False
+    asks_minutes: bool = False
     primary: bool = False
     danger: bool = False
 
@@ -126,6 +128,14 @@ CHOICES: dict[Decision, Choice] = {
             primary=True,
         ),
         Choice(
+            Decision.EXTEND,
+            "Give it more time",
+            "The task goes on, and asks again when this much more time has passed.",
+            asks_words="Words for the agent (optional)",
+            asks_minutes=True,
+            primary=True,
+        ),
+        Choice(
             Decision.GIVE_UP,
             "Give up",
             "The task fails with your words. It can still be rolled back to a checkpoint.",
@@ -144,6 +154,7 @@ class Typed:
     words: str = ""
     arguments: str = ""
     extra_steps: str = ""
+    extra_minutes: str = ""
 
 
 @dataclass(frozen=True, slots=True)

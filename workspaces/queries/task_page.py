@@ -8,6 +8,7 @@ from workspaces.domain.states import ACTIVE, PauseMode, TaskStatus, is_quiet
 from workspaces.models import Checkpoint, Step, Task
 
 from .incidents import OpenIncidents, open_of
+from .task_limits import TaskLimits, limits_of
 
 FORKS_NAMED = 20
 
@@ -48,6 +49,7 @@ class Head:
     newest_checkpoint: int | None  # its seq
     step_number: int  # on the current branch, as its limit counts them
     incidents: OpenIncidents | None
+    limits: TaskLimits
 
 
 def head_of(task: Task) -> Head:
@@ -56,9 +58,20 @@ def head_of(task: Task) -> Head:
         Checkpoint.objects.filter(task=task, branch=task.branch).order_by("-seq").values_list("seq", flat=True).first()
     )
     forks = list(Task.objects.filter(forked_from=task).only("pk", "title", "status").order_by("pk")[:FORKS_NAMED])
+    return Head(
+        task,
+        Controls.of(task, has_checkpoint=newest is not None),
+        forks,
+        newest,
+        step_number_of(task),
+        open_of([task.pk]).get(task.pk),
+        limits_of(task),
+    )
+
+
+def step_number_of(task: Task) -> int:
+    """The step that the current branch has come to."""
     step = Step.objects.filter(branch=task.branch).order_by("-number").values_list("number", flat=True).first()
     if step is None:  # a branch that a rollback has just begun
         step = task.branch.first_step - 1 if task.branch else 0
-    return Head(
-        task, Controls.of(task, has_checkpoint=newest is not None), forks, newest, step, open_of([task.pk]).get(task.pk)
-    )
+    return step

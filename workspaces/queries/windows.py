@@ -8,6 +8,7 @@ from typing import Any
 from workspaces.domain.context import SENT, SegmentKind
 from workspaces.domain.tokens import Calibration
 from workspaces.models import LearnedWindow, Step, Task
+from workspaces.queries.tuning import asked_with
 
 K = SegmentKind
 NAMES = {
@@ -96,7 +97,8 @@ def learned_from(task: Task) -> LearnedWindow | None:
 
     It may be another task's, also in a workspace that whoever sees this task does not see.
     """
-    found = LearnedWindow.objects.filter(profile_version=task.profile_version_id).exclude(incident__state="resolved")
+    learned = LearnedWindow.objects.filter(profile_version=task.profile_version_id, model=asked_with(task).model)
+    found = learned.exclude(incident__state="resolved")
     return found.select_related("incident__task").order_by("tokens").first()
 
 

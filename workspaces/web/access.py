@@ -61,6 +61,13 @@ def task_or_404(request: HttpRequest, task_id: int) -> Task:
     return get_object_or_404(found, pk=task_id)
 
 
+def task_to_steer(request: HttpRequest, task_id: int) -> Task:
+    """Raises PermissionDenied for a viewer."""
+    task = task_or_404(request, task_id)
+    require_role(request, task.workspace, Role.OPERATOR)
+    return task
+
+
 def escalation_or_404(request: HttpRequest, escalation_id: int) -> Escalation:
     found = access.visible_escalations(request.user).select_related(
         "task__workspace", "tool_call__step", "answered_by", "first_approved_by"

@@ -8,12 +8,15 @@ from typing import Any
 from django import forms
 from django.db.models import QuerySet
 
+from workspaces.domain.retuning import problems_with
 from workspaces.domain.roles import Role
 from workspaces.domain.text import clean_text
 from workspaces.models import AgentProfile, Membership, ProfileVersion, User, Workspace
 from workspaces.queries.access import usable_profiles, visible_workspaces
+from workspaces.queries.database import database_now
 from workspaces.queries.intake import archive_problem, git_problem
 
+from .limits_form import deadline_field
 from .uploads import StoredUpload, described
 
 
@@ -28,6 +31,9 @@ class TaskForm(forms.Form):
     title = forms.CharField(required=False, max_length=120)
     git_url = forms.CharField(required=False, max_length=2000)
     hold = forms.BooleanField(required=False)
+    max_steps = forms.IntegerField(required=False)
+    deadline = deadline_field()
+    interactive = forms.BooleanField(required=False)
 
     def __init__(self, user: User, data: Any = None, initial: Any = None) -> None:
         super().__init__(data, initial=initial)
@@ -43,6 +49,16 @@ class TaskForm(forms.Form):
         if problem:
             raise forms.ValidationError(problem)
         return url
+
+    def clean(self) -> dict[str, Any]:
+        """`limits`: what is said for this task alone, by the names of domain/retuning.py."""
+        data: dict[str, Any] = super().clean() or self.cleaned_data
+        said = {name: data.get(name) for name in ("max_steps", "deadline", "interactive")}
+        self.limits = {name: value for name, value in said.items() if value not in (None, False)}
+        window = data["profile"].context_window_tokens if data.get("profile") else 0
+        for name, words in problems_with(self.limits, window_tokens=window, now=database_now()).items():
+            self.add_error(name, words)
+        return data
 
     def take_uploads(self, files: Sequence[StoredUpload], archive: StoredUpload | None, refused: Sequence[str]) -> None:
         """Refuse what is too large or is no archive. Call after `is_valid`."""

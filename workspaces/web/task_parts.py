@@ -13,6 +13,7 @@ from workspaces.queries.incidents import of_task
 from workspaces.queries.scratchpad import authors_of
 from workspaces.queries.task_page import head_of
 from workspaces.queries.trace import TraceFilter, current_line, trace_page
+from workspaces.queries.tuning import asked_with
 from workspaces.queries.usage import usage_by_step
 from workspaces.queries.windows import context_use, learned_from
 
@@ -59,6 +60,7 @@ def panel_context(task: Task, panel: str, can_operate: bool) -> dict[str, Any]:
         found |= {"use": use, "usage": usage[::-1]}
         if use is not None and use.learned_tokens is not None:
             found["learned"] = learned_from(task)
+            found["window_said_tokens"] = asked_with(task).context_window_tokens
     elif panel == "scratchpad" and task.branch is not None:
         authors = authors_of(task.branch)
         found["sections"] = [

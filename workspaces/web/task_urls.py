@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.urls import path
 
-from .views import approvals, audit, checkpoints, contexts, files, scratchpad, tasks, traces
+from .views import approvals, audit, checkpoints, contexts, files, limits, scratchpad, tasks, traces
 
 urlpatterns = [
     path("", tasks.show, name="task"),
@@ -14,6 +14,7 @@ urlpatterns = [
     path("pause/", tasks.pause, name="task-pause"),
     path("resume/", tasks.resume, name="task-resume"),
     path("cancel/", tasks.cancel, name="task-cancel"),
+    path("limits/", limits.change, name="task-limits"),
     path("message/", tasks.message, name="task-message"),
     path("note/", scratchpad.note, name="task-note"),
     path("notes/", scratchpad.versions, name="task-note-versions"),

@@ -13,6 +13,7 @@ from decimal import Decimal, InvalidOperation
 from typing import Any
 
 from workspaces.domain.events import EventKind
+from workspaces.domain.retuning import changes_in_words
 from workspaces.models import Event
 from workspaces.queries.trace import CurrentLine, KindGroup, group_of
 
@@ -39,6 +40,7 @@ _LOOKS: dict[str, tuple[str, str, str, str]] = {
     K.TASK_FORKED.value: ("forked", "branch", "violet", "trace/_forked.html"),
     K.TASK_TAKEN_OVER.value: ("taken over from a worker that ended", "bolt", "amber", PLAIN),
     K.TASK_RESTORED.value: ("restored from a backup", "rewind", "amber", PLAIN),
+    K.TASK_RETUNED.value: ("limits changed", "flag", "blue", PLAIN),
     K.LIMIT_RAISED.value: ("limit raised", "flag", "blue", PLAIN),
     K.INTAKE_DONE.value: ("files brought in", "folder", "grey", PLAIN),
     K.INTAKE_FAILED.value: ("files could not be brought in", "folder", "red", PLAIN),
@@ -179,12 +181,16 @@ def row_of(event: Event, line: CurrentLine) -> Row:
         abandoned=not line.holds(event.branch_number, event.seq),
         data=data,
         reason=next((str(data[key]) for key in _REASON_KEYS if data.get(key)), ""),
-        facts=_facts(data) if template == PLAIN else _call_facts(inner),
+        facts=_facts_of(event.kind, data) if template == PLAIN else _call_facts(inner),
         text=_without_diff(text) if diff else text,
         clipped=text.endswith("…"),
         quiet=event.kind in _QUIET or (event.kind == K.CALL_JUDGED.value and data.get("verdict") == "allow"),
         diff=diff,
     )
+
+
+def _facts_of(kind: str, data: dict[str, Any]) -> list[tuple[str, str]]:
+    return changes_in_words(data.get("changes")) if kind == K.TASK_RETUNED.value else _facts(data)
 
 
 def _facts(data: dict[str, Any]) -> list[tuple[str, str]]:

@@ -18,6 +18,7 @@ from workspaces.models import Checkpoint, Task
 from workspaces.queries.access import may_operate
 from workspaces.queries.checkpoints import LISTED, RollbackPreview, offered, rollback_preview
 from workspaces.queries.effects import standing_since
+from workspaces.queries.task_limits import limits_of
 from workspaces.sandboxes.base import FileChange, SandboxError
 
 from ..access import require_role, signed_in, task_or_404, user_of
@@ -141,7 +142,8 @@ def _dialog(
     request: HttpRequest, template: str, checkpoint: Checkpoint, context: dict[str, Any], refused: str = ""
 ) -> HttpResponse:
     """The dialog alone for htmx, else on a page of its own."""
-    context = {"checkpoint": checkpoint, "task": checkpoint.task, "refused": refused, **context}
+    own = limits_of(checkpoint.task).own
+    context = {"checkpoint": checkpoint, "task": checkpoint.task, "own_limits": own, "refused": refused, **context}
     if is_htmx(request):
         return render(request, template, context)
     context["dialog"] = template

@@ -50,6 +50,7 @@ def answer(request: HttpRequest, escalation_id: int) -> HttpResponse:
         words=request.POST.get("words", ""),
         arguments=request.POST.get("arguments", ""),
         extra_steps=request.POST.get("extra_steps", ""),
+        extra_minutes=request.POST.get("extra_minutes", ""),
     )
     error = ""
     try:
@@ -80,6 +81,10 @@ def _parsed(typed: Typed) -> dict[str, Any]:
         if not (typed.extra_steps.isascii() and typed.extra_steps.isdigit() and len(typed.extra_steps) < 9):
             raise Refused("Say by how many steps to raise the limit, as a whole number.")
         parsed["extra_steps"] = int(typed.extra_steps)
+    if decision is Decision.EXTEND:
+        if not (typed.extra_minutes.isascii() and typed.extra_minutes.isdigit() and len(typed.extra_minutes) < 9):
+            raise Refused("Say how much more time to give, in whole minutes.")
+        parsed["extra_minutes"] = int(typed.extra_minutes)
     return parsed
 
 

@@ -12,6 +12,7 @@ from django.views.decorators.http import require_http_methods
 
 from workspaces.actions.errors import Refused
 from workspaces.actions.tasks import create_task
+from workspaces.queries.database import database_now
 from workspaces.web.access import signed_in, user_of
 from workspaces.web.task_form import TaskForm, newest_versions, operated_workspaces
 from workspaces.web.uploads import HomeUploadHandler, StoredUpload
@@ -44,6 +45,7 @@ def _create(request: HttpRequest, handler: HomeUploadHandler) -> HttpResponse:
                 title=form.cleaned_data["title"],
                 hold=form.cleaned_data["hold"],
                 intake=form.intake or None,
+                limits=form.limits,
                 actor=user_of(request),
             )
             return redirect("task", task.pk)
@@ -63,6 +65,7 @@ def _page(request: HttpRequest, form: TaskForm, *, status: int = 200, **more: An
         "chosen_workspace": str(form["workspace"].value() or ""),
         "chosen_profile": str(form["profile"].value() or ""),
         "upload_limit_bytes": settings.UPLOAD_MAX_BYTES,
+        "deadline_help": f"Now it is {database_now():%Y-%m-%d %H:%M}. When it has passed, the task stops and asks.",
     }
     return render(request, "tasks/new.html", context | more, status=status)
 

@@ -9,7 +9,6 @@ from django.views.decorators.http import require_safe
 from workspaces.actions import tasks as actions
 from workspaces.actions.errors import Refused
 from workspaces.actions.sleep import want_awake
-from workspaces.domain.roles import Role
 from workspaces.domain.states import PauseMode, TaskStatus
 from workspaces.models import Task
 from workspaces.queries.access import may_operate
@@ -17,7 +16,7 @@ from workspaces.queries.escalations import cards_of_tasks
 from workspaces.queries.trace import KindGroup, TraceFilter, running_now
 from workspaces.queries.usage import usage_by_step
 
-from ..access import require_role, signed_in, task_or_404, user_of
+from ..access import signed_in, task_or_404, task_to_steer, user_of
 from ..charts import usage_figure
 from ..errors import done, is_htmx, steering
 from ..task_parts import BUSY, PANELS, head_context, panel_context, trace_context
@@ -89,15 +88,9 @@ def _steered(request: HttpRequest, task: Task, text: str) -> HttpResponse:
     return render(request, "tasks/_header.html", head_context(task, may_operate(request.user, task.workspace)))
 
 
-def _task_to_steer(request: HttpRequest, task_id: int) -> Task:
-    task = task_or_404(request, task_id)
-    require_role(request, task.workspace, Role.OPERATOR)
-    return task
-
-
 @steering
 def pause(request: HttpRequest, task_id: int) -> HttpResponse:
-    task = _task_to_steer(request, task_id)
+    task = task_to_steer(request, task_id)
     mode = PauseMode.NOW if request.POST.get("mode") == PauseMode.NOW.value else PauseMode.BOUNDARY
     reason = request.POST.get("reason", "").strip() or "paused from the task page"
     actions.pause_task(task.pk, mode=mode, reason=reason, actor=user_of(request))
@@ -106,14 +99,14 @@ def pause(request: HttpRequest, task_id: int) -> HttpResponse:
 
 @steering
 def resume(request: HttpRequest, task_id: int) -> HttpResponse:
-    task = _task_to_steer(request, task_id)
+    task = task_to_steer(request, task_id)
     actions.resume_task(task.pk, reason=request.POST.get("reason", ""), actor=user_of(request))
     return _steered(request, task, "The task goes on.")
 
 
 @steering
 def cancel(request: HttpRequest, task_id: int) -> HttpResponse:
-    task = _task_to_steer(request, task_id)
+    task = task_to_steer(request, task_id)
     reason = request.POST.get("reason", "").strip()
     if not reason:
         raise Refused("Say why you cancel: the reason is kept in the audit log.")
@@ -123,6 +116,6 @@ def cancel(request: HttpRequest, task_id: int) -> HttpResponse:
 
 @steering
 def message(request: HttpRequest, task_id: int) -> HttpResponse:
-    task = _task_to_steer(request, task_id)
+    task = task_to_steer(request, task_id)
     actions.send_message(task.pk, text=request.POST.get("text", ""), actor=user_of(request))
     return _steered(request, task, "The agent reads your message at its next step.")
