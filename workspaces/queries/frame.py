@@ -19,6 +19,7 @@ SECTIONS = (
     ("/workspaces/", "workspaces"),
     ("/profiles/", "profiles"),
     ("/nodes/", "nodes"),
+    ("/prices/", "costs"),
     ("/tasks/new/", "new"),
 )
 

@@ -197,6 +197,22 @@ def usd(amount: Decimal | None) -> SafeString | str:
     return format_html('<span title="{} USD">{}</span>', f"{amount:.9f}", f"${text}".replace("$<", "<$"))
 
 
+@register.filter
+def price(amount: Decimal | None) -> str:
+    """A price as it was set: 2.5 → "$2.50", 0.0375 → "$0.0375". None is one that nobody knows."""
+    if amount is None:
+        return "unknown"
+    exact = amount.normalize()
+    places = max(2, -int(exact.as_tuple().exponent)) if exact.is_finite() else 0
+    return f"${exact:,.{places}f}"
+
+
+@register.filter
+def at(values: dict[str, Any] | None, key: str) -> Any:
+    """The value of a key that only the template knows, or nothing."""
+    return (values or {}).get(key, "")
+
+
 @register.simple_tag
 def task_cost(task: Task) -> SafeString | str:
     """What a task has cost so far, with the calls whose price is unknown named."""

@@ -17,6 +17,7 @@ from .views import (
     nodes,
     patterns,
     policies,
+    prices,
     profiles,
     sleep,
     terminal,
@@ -64,5 +65,6 @@ urlpatterns = [
     path("workspaces/<int:workspace_id>/terminal/<int:command_id>/output/", terminal.output, name="terminal-output"),
     path("workspaces/<int:workspace_id>/isolation/", isolation.set_isolation, name="workspace-isolation"),
     path("nodes/", nodes.index, name="nodes"),
+    path("prices/", prices.index, name="prices"),
     path("workspaces/<int:workspace_id>/members/", workspaces.set_member, name="workspace-member"),
 ]
