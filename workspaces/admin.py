@@ -19,7 +19,7 @@ LISTED: dict[type[Model], tuple[str, ...]] = {
     models.Budget: ("id", "scope", "period", "limit_usd", "limit_tokens", "created_by", "created_at", "ended_at"),
     models.BudgetAccount: ("budget", "period_key", "spent_usd", "reserved_usd", "assumed_usd", "exhausted_at"),
     models.BudgetHold: ("workspace", "purpose", "usd", "held_in", "since"),
-    models.BudgetWait: ("task", "usd", "tokens", "accounts", "short", "since"),
+    models.BudgetWait: ("task", "expected_usd", "expected_tokens", "accounts", "short", "since"),
     models.Checkpoint: ("task", "seq", "branch", "step_number", "created_at"),
     models.ContextFrame: ("hash", "made_at"),
     models.Escalation: ("task", "kind", "status", "decision", "answered_by", "opened_at", "deadline"),

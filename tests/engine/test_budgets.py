@@ -7,10 +7,16 @@ from typing import Any
 
 import pytest
 
+from tests.engine.moments import killed_at
 from tests.harness import events, kinds, scripted_task, work
-from workspaces.actions.budget_settings import change_budget, create_budget
+from workspaces.actions.budget_settings import change_budget, create_budget, end_budget
+from workspaces.actions.budget_waits import wake_for_room
+from workspaces.actions.clock import database_now
+from workspaces.actions.rollbacks import fork
+from workspaces.domain.prices import Unit
 from workspaces.domain.states import BudgetPeriod, BudgetScope
-from workspaces.models import AuditEntry, Budget, BudgetAccount, ModelCall, Task
+from workspaces.models import AuditEntry, Budget, BudgetAccount, Checkpoint, ModelCall, Price, Step, Task
+from workspaces.queries.integrity import verify
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -65,3 +71,121 @@ def test_without_room_a_task_waits_with_everything_kept_and_goes_on_when_the_bud
     assert [event["what"] for event in events(task, "budget.changed")] == ["set", "changed"]
     assert AuditEntry.objects.get(action="budget.changed").reason == "it is worth it"
     assert kinds(task).count("step.started") == 3
+
+
+def test_several_budgets_without_room_are_all_named_and_figures_only_where_they_may_be_seen() -> None:
+    task = scripted_task(STEPS, **PRICED)
+    for scope in (BudgetScope.SITE, BudgetScope.USER, BudgetScope.WORKSPACE):
+        budget(scope, "0.001", task=task)
+    budget(BudgetScope.PROFILE, "5", task=task, period=BudgetPeriod.MONTH)
+    work(task)
+    assert (task.status, task.waiting_for) == ("waiting", "budget")
+    said = task.waiting_reason
+    assert "The site's budget in total has no room for this call: it may need up to $0.00" in said
+    assert f"budget of user {task.created_by}" in said
+    assert f"budget of workspace {task.workspace.name} in total has no room for this call: $0 of $0.001 spent" in said
+    assert "profile" not in said
+    assert not ModelCall.objects.filter(task=task).exists()
+    assert not Step.objects.filter(task=task).exists(), "nothing was begun"
+
+
+def test_ending_the_budget_lets_the_task_go_on() -> None:
+    task = scripted_task(STEPS, **PRICED)
+    limit = budget(BudgetScope.USER, "0.001", task=task)
+    work(task)
+    assert task.waiting_for == "budget"
+    end_budget(limit.pk, reason="no longer", actor=task.created_by)
+    assert work(task).status == "succeeded"
+    assert account(limit).spent_usd == 0, "an ended budget counts nothing"
+
+
+def test_a_price_that_nobody_knows_waits_and_is_never_taken_for_nothing() -> None:
+    unpriced = {"detectors": {"observe_only": True}}
+    task = scripted_task(STEPS, **unpriced)
+    limit = budget(BudgetScope.TASK, "100", task=task)
+    work(task)
+    assert task.waiting_for == "budget"
+    assert "the price of this model is not known" in task.waiting_reason
+    wake_for_room()
+    assert Task.objects.get(pk=task.pk).status == "waiting", "nothing has changed"
+    now = database_now()
+    by = {"created_by": task.created_by, "created_at": now, "valid_from": now, "reason": "as agreed"}
+    for unit in (Unit.INPUT, Unit.OUTPUT):
+        Price.objects.create(subject="scripted", unit=unit.value, usd=Decimal(1), **by)
+    assert wake_for_room() == 1
+    assert work(task).status == "succeeded"
+    assert account(limit).spent_usd == 3 * EACH
+
+
+def test_a_budget_of_tokens_needs_no_price() -> None:
+    task = scripted_task(STEPS, max_output_tokens=1000, detectors={"observe_only": True})
+    limit = budget(BudgetScope.WORKSPACE, task=task, limit_tokens=4_500)
+    work(task)
+    assert task.waiting_for == "budget"
+    assert "3,000 tokens of 4,500 tokens spent" in task.waiting_reason
+    change_budget(limit.pk, limit_tokens=6_000, reason="more", actor=task.created_by)
+    assert work(task).status == "succeeded"
+    assert account(limit).spent_tokens == 4_500
+
+
+def test_a_fork_draws_on_what_its_origin_has_left() -> None:
+    task = work(scripted_task(STEPS, **PRICED))
+    limit = budget(BudgetScope.TASK, "0.007", task=task)
+    place = budget(BudgetScope.WORKSPACE, "9", task=task, period=BudgetPeriod.MONTH)
+    each = budget(BudgetScope.SITE, "9", task=task, period=BudgetPeriod.TASK)
+    assert account(limit).spent_usd == 3 * EACH, "what it spent before counts"
+    begin = Checkpoint.objects.filter(task=task).order_by("seq").first()
+    assert begin is not None
+    other = work(fork(begin.pk, reason="again", actor=task.created_by))
+    assert (other.status, other.waiting_for) == ("waiting", "budget")
+    assert f"budget of task {task.pk}" in other.waiting_reason
+    assert account(limit).spent_usd == account(place).spent_usd == account(each).spent_usd == 4 * EACH
+    assert account(each).period_key == f"task:{task.pk}"
+    check_budgets()
+
+
+def test_a_threshold_is_told_once_by_the_task_that_passes_it() -> None:
+    task = scripted_task(STEPS, **PRICED)
+    limit = budget(BudgetScope.TASK, "0.0035", task=task, alerts=[30, 60])
+    work(task)
+    change_budget(limit.pk, limit_usd=Decimal("0.0042"), reason="a little more", actor=task.created_by)
+    work(task)
+    told = events(task, "budget.threshold")
+    assert [(event["threshold"], event["spent_usd"]) for event in told] == [(30, "0.001500000"), (60, "0.003000000")]
+    assert [entry["percent"] for entry in account(limit).alerted] == [30, 60]
+    change_budget(limit.pk, limit_usd=Decimal("0.1"), alerts=[30, 60], reason="a lot more", actor=task.created_by)
+    assert account(limit).alerted == [], "of the new limit nothing is reached"
+
+
+def test_a_killed_worker_leaves_what_it_reserved_as_assumed() -> None:
+    task = scripted_task(STEPS, **PRICED)
+    limit = budget(BudgetScope.WORKSPACE, "1", task=task)
+    killed_at(task, "workspaces.engine.think:provider_of")
+    held = account(limit).reserved_usd
+    assert held > 0
+    check_budgets()
+    assert work(task).status == "succeeded"
+    left = account(limit)
+    assert (left.reserved_usd, left.assumed_usd, left.spent_usd) == (0, held, 3 * EACH)
+    check_budgets()
+
+
+@pytest.mark.parametrize(("fault", "assumed"), [("timeout", True), ("server", False)])
+def test_a_call_that_never_answered_is_assumed_and_one_that_was_refused_is_given_back(
+    fault: str, assumed: bool
+) -> None:
+    task = scripted_task(f"replies: [{{fault: {{kind: {fault}}}}}]", **PRICED)
+    limit = budget(BudgetScope.WORKSPACE, "1", task=task)
+    work(task)
+    failed = list(ModelCall.objects.filter(task=task, error_kind=fault))
+    told = account(limit)
+    assert told.reserved_usd == told.reserved_tokens == 0
+    assert told.assumed_usd == (sum(call.reserved_usd or 0 for call in failed) if assumed else 0)
+    assert told.assumed_tokens == (sum(call.held_tokens or 0 for call in failed) if assumed else 0)
+    assert failed
+    check_budgets()
+
+
+def check_budgets() -> None:
+    broken = [row.what for result in verify() if result.rule.name.startswith("budget") for row in result.rows]
+    assert not broken, broken

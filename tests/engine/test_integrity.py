@@ -16,6 +16,7 @@ from django.core.management import CommandError, call_command
 from django.db import connection
 
 from tests.harness import SEND_INVOICE, make_user, make_workspace, scripted_profile, work
+from workspaces.actions.budget_settings import create_budget
 from workspaces.actions.escalations import answer_escalation
 from workspaces.actions.incidents import report, respond
 from workspaces.actions.pen import writing
@@ -23,7 +24,7 @@ from workspaces.actions.rollbacks import fork, roll_back
 from workspaces.actions.tasks import cancel_task, create_task, pause_task, resume_task
 from workspaces.domain.escalations import Decision
 from workspaces.domain.incidents import Evidence, Finding, IncidentKind, Rung, Severity
-from workspaces.domain.states import PauseMode, TaskStatus
+from workspaces.domain.states import BudgetPeriod, BudgetScope, PauseMode, TaskStatus
 from workspaces.engine.boxes import driver_for
 from workspaces.models import Checkpoint, Escalation, Snapshot, Task, User
 from workspaces.queries.integrity import RULES, verify
@@ -102,6 +103,14 @@ def ids(django_db_setup: None, django_db_blocker: Any) -> Iterator[dict[str, int
             policy=POLICY,
             input_usd_per_mtok="3",
             output_usd_per_mtok="15",
+        )
+        create_budget(
+            scope=BudgetScope.USER,
+            period=BudgetPeriod.MONTH,
+            user=user,
+            limit_tokens=10**9,
+            actor=user,
+            reason="to be looked at",
         )
 
         def new() -> Task:
@@ -321,6 +330,14 @@ WAYS: list[tuple[str, str, str]] = [
      "UPDATE workspaces_usagerecord SET profile_id = NULL WHERE task_id = {done}"),
     ("booked", "usage is booked to nobody in particular",
      "UPDATE workspaces_usagerecord SET user_id = user_id + 1 WHERE task_id = {done}"),
+    ("budget-spent", "a budget counts less than was spent",
+     "UPDATE workspaces_budgetaccount SET spent_tokens = spent_tokens - 1"),
+    ("budget-spent", "a record is not counted",
+     "UPDATE workspaces_usagerecord SET cost_usd = cost_usd + 1 WHERE task_id = {done} AND unit = 'output_tokens'"),
+    ("budget-reserved", "something is reserved for nobody",
+     "UPDATE workspaces_budgetaccount SET reserved_tokens = reserved_tokens + 5"),
+    ("budget-assumed", "something is assumed of no call",
+     "UPDATE workspaces_budgetaccount SET assumed_usd = assumed_usd + 1"),
     ("model-calls", "a model was asked without an intent",
      "INSERT INTO workspaces_modelcall (task_id, step_id, attempt, status, model, request_hash, text, calls,"
      " finish_reason, error_kind, error, started_at, finished_at)"

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from decimal import Decimal
 
+from workspaces.domain.budgets import Need
 from workspaces.domain.states import TaskStatus
 from workspaces.models import ModelCall
 from workspaces.providers.base import ProviderError, TokenUsage
@@ -28,19 +29,19 @@ class Reservation:
     """What will be set aside, and where: it stands in the call's row."""
 
     pool_id: int
-    usd: Decimal | None  # None: no price is known
-    account_ids: tuple[int, ...]
+    need: Need  # of money and tokens
+    account_ids: tuple[int, ...]  # of the budgets
 
 
 def reservation(pen: Pen, wish: Wish) -> Reservation:
     """Locks nothing."""
-    usd, account_ids = budgets.binding(pen.task, wish, now=pen.now)
-    return Reservation(quotas.pool_of(wish.version, wish.model), usd, account_ids)
+    need, account_ids = budgets.binding(pen.task, wish, now=pen.now)
+    return Reservation(quotas.pool_of(wish.version, wish.model), need, account_ids)
 
 
-def admit(pen: Pen, call: ModelCall, wish: Wish) -> None:
+def admit(pen: Pen, call: ModelCall, wish: Wish, held: Reservation) -> None:
     """Set aside what `call` says, or raise NotAdmitted."""
-    if not budgets.reserve(pen, call):
+    if not budgets.reserve(call, held.need):
         raise NotAdmitted
     if not quotas.lease(pen, call, wish):
         raise NotAdmitted

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from workspaces.domain.budget_words import OPEN_SCOPES, no_room_words
-from workspaces.domain.budgets import ZERO, Amount, first_with_room
+from workspaces.domain.budgets import ZERO, Amount, Need, first_with_room
 from workspaces.domain.states import TaskStatus, WaitingFor
 from workspaces.models import Budget, BudgetWait, Price
 from workspaces.queries.budgets import Account, accounts, full_name_of
@@ -20,13 +20,15 @@ BATCH = 500
 WOKEN = "its budgets have room"
 
 
-def waits_for(pen: Pen, need: Amount, of: Sequence[Account], short: Sequence[Account]) -> Waits:
+def waits_for(pen: Pen, need: Need, of: Sequence[Account], short: Sequence[Account]) -> Waits:
     """What a task waits for whose call has no room in `short`, of all the accounts that bind it. Written down."""
     BudgetWait.objects.update_or_create(
         task=pen.task,
         defaults={
-            "usd": need.usd,
-            "tokens": need.tokens,
+            "expected_usd": need.expected.usd,
+            "expected_tokens": need.expected.tokens,
+            "held_usd": need.held.known_usd,
+            "held_tokens": need.held.tokens,
             "accounts": [account.id for account in of],
             "short": [account.id for account in short],
             "since": pen.now,
@@ -37,13 +39,13 @@ def waits_for(pen: Pen, need: Amount, of: Sequence[Account], short: Sequence[Acc
         no_room_words(
             full_name_of(budgets[each.budget_id], each.key),
             each.figures,
-            need,
+            need.expected,
             each.ends_at,
             told=each.scope in OPEN_SCOPES,
         )
         for each in short
     ]
-    return Waits(WaitingFor.BUDGET, " ".join(words), _until(pen.now, need, short))
+    return Waits(WaitingFor.BUDGET, " ".join(words), _until(pen.now, need.expected, short))
 
 
 def _until(now: datetime, need: Amount, short: Sequence[Account]) -> datetime:
@@ -64,16 +66,18 @@ def wake_for_room() -> int:
     waiting = list(
         BudgetWait.objects.filter(task__status=TaskStatus.WAITING.value, task__waiting_for=WaitingFor.BUDGET.value)
         .order_by("task__waiting_since", "task_id")
-        .values_list("task_id", "usd", "tokens", "accounts", "since")[:BATCH]
+        .values_list("task_id", "accounts", "since", "expected_usd", "expected_tokens", "held_usd", "held_tokens")[
+            :BATCH
+        ]
     )
     if not waiting:
         return 0
-    priced_at = _last_price() if any(usd is None for _, usd, *_ in waiting) else None
+    priced_at = _last_price() if any(usd is None for *_, usd, _, _, _ in waiting) else None
     asking = []
-    for task_id, usd, tokens, ids, since in waiting:
+    for task_id, ids, since, usd, tokens, held_usd, held_tokens in waiting:
         if usd is None and priced_at is not None and priced_at > since:
             usd = ZERO  # a price was set since: it asks again, and hears whether it was this one
-        asking.append((task_id, Amount(usd, tokens), ids))
+        asking.append((task_id, Need(Amount(usd, tokens), Amount(held_usd, held_tokens)), ids))
     found = accounts({each for *_, ids in asking for each in ids})
     woken = first_with_room(asking, {each.id: each.figures for each in found if not each.ended})
     return sum(wake_waiting(task_id, waiting_for=WaitingFor.BUDGET.value, why=WOKEN) for task_id in woken)

@@ -15,7 +15,17 @@ from typing import Any
 from django.db import connection
 
 from workspaces.domain.budget_words import OPEN_SCOPES
-from workspaces.domain.budgets import GIVEN_BACK, NOTHING, Amount, Outcome, never_told, passed, replied
+from workspaces.domain.budgets import (
+    GIVEN_BACK,
+    NOTHING,
+    Amount,
+    Need,
+    Outcome,
+    need_of_call,
+    never_told,
+    passed,
+    replied,
+)
 from workspaces.domain.events import EventKind
 from workspaces.domain.text import clean_json
 from workspaces.models import BudgetAccount, ModelCall, Task
@@ -28,23 +38,27 @@ from .budget_waits import waits_for
 from .pen import Pen
 from .wishes import Waits, Wish
 
+UNASKED = Need(Amount(None, 0), Amount(None, 0))
+
 
 def _of_call(task: Task) -> Spender:
     """Also where a fallback answers: what it costs is booked to the task's own profile."""
     return Spender(task.created_by_id, task.workspace_id, task.profile_version.profile_id, task.pk)
 
 
-def binding(task: Task, wish: Wish, *, now: datetime) -> tuple[Decimal | None, tuple[int, ...]]:
-    """At most what the call will cost (None: unknown, or nobody asks), and the accounts of the budgets above it."""
+def binding(task: Task, wish: Wish, *, now: datetime) -> tuple[Need, tuple[int, ...]]:
+    """What the call takes, and the accounts of the budgets above its task. Without any, nobody asks what it takes."""
     bound = query.bound(_of_call(task), now)
-    return (_need_of(wish).usd, tuple(opened(bound))) if bound else (None, ())
+    return (_need_of(wish), tuple(opened(bound))) if bound else (UNASKED, ())
 
 
-def _need_of(wish: Wish) -> Amount:
-    """The prompt at the dearest price that it may have, and the whole of the output limit."""
+def _need_of(wish: Wish) -> Need:
     most = per_token(wish.version, wish.model)
-    usd = most.of(input_tokens=wish.input_tokens, output_tokens=wish.output_tokens) if most is not None else None
-    return Amount(usd, wish.input_tokens + wish.output_tokens)
+    return need_of_call(
+        wish.input_tokens,
+        wish.output_tokens,
+        lambda tokens_in, out: most.of(input_tokens=tokens_in, output_tokens=out) if most is not None else None,
+    )
 
 
 def opened(bound: Sequence[Bound], *, but: int | None = None) -> list[int]:
@@ -70,43 +84,44 @@ def opened(bound: Sequence[Bound], *, but: int | None = None) -> list[int]:
     return ids
 
 
-def reserve(pen: Pen, call: ModelCall) -> bool:
-    """Whether every account has room; what the call says is then reserved in each."""
-    return set_aside(call.held_in, held_by(call))
+def reserve(call: ModelCall, need: Need) -> bool:
+    """Whether every account that the call is held in has room; it is then reserved in each."""
+    return set_aside(call.held_in, need)
 
 
 def held_by(call: ModelCall) -> Amount:
-    return Amount(call.reserved_usd, (call.reserved_input_tokens or 0) + (call.reserved_output_tokens or 0))
+    return Amount(call.reserved_usd, call.held_tokens or 0)
 
 
-def set_aside(account_ids: Iterable[int], need: Amount) -> bool:
+def set_aside(account_ids: Iterable[int], need: Need) -> bool:
     """In all of the accounts, or in none."""
     ids = list(account_ids)
     if not ids:
         return True
-    if not all(account.figures.has_room(need) for account in query.accounts(ids, lock=True)):
+    if not all(account.figures.has_room(need.expected) for account in query.accounts(ids, lock=True)):
         return False
     with connection.cursor() as cursor:
         cursor.execute(
             "UPDATE workspaces_budgetaccount"
             " SET reserved_usd = reserved_usd + %s, reserved_tokens = reserved_tokens + %s WHERE id = ANY(%s)",
-            [need.known_usd, need.tokens, ids],
+            [need.held.known_usd, need.held.tokens, ids],
         )
     return True
 
 
 def short_of(pen: Pen, wish: Wish) -> Waits | None:
     """Which budgets have no room for it; None: all have."""
-    _, ids = binding(pen.task, wish, now=pen.now)
+    need, ids = binding(pen.task, wish, now=pen.now)
     if not ids:
         return None
-    need = _need_of(wish)
     accounts = query.accounts(ids, lock=True)
-    short = [account for account in accounts if not account.figures.has_room(need)]
+    short = [account for account in accounts if not account.figures.has_room(need.expected)]
     if not short:
         return None
     used_up = [
-        account.id for account in short if account.exhausted_at is None and not account.figures.could_have_room(need)
+        account.id
+        for account in short
+        if account.exhausted_at is None and not account.figures.could_have_room(need.expected)
     ]
     if used_up:
         BudgetAccount.objects.filter(pk__in=used_up).update(exhausted_at=pen.now)

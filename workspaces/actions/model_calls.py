@@ -131,7 +131,8 @@ def _intent(
         pool_id=held.pool_id,
         reserved_input_tokens=wish.input_tokens,
         reserved_output_tokens=wish.output_tokens,
-        reserved_usd=held.usd,
+        reserved_usd=held.need.held.usd,
+        held_tokens=held.need.held.tokens,
         held_in=list(held.account_ids),
         started_at=pen.now,
     )
@@ -144,7 +145,7 @@ def _intent(
         tokens=tokens,
         **_purpose(call),
     )
-    admission.admit(pen, call, wish)
+    admission.admit(pen, call, wish, held)
     return call
 
 

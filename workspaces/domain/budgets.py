@@ -1,17 +1,18 @@
 """What a budget allows: its periods, what room is left, what a reservation is, which threshold is passed. Pure.
 
 A budget holds, in each period, what was spent, what is assumed to be spent (of calls whose answer never came) and what
-is reserved for what runs now. Something may begin only where the three and its own reservation stay within the limit.
-A reservation is the most that a call is expected to cost, so a limit is passed by estimates that were too low, and by
-nothing else.
+is reserved for what runs now. Something may begin only where the three and what it is expected to take stay within the
+limit. While it runs, the most that it may take is reserved: so the only estimate that can be missed is that of the last
+one that was let in, and a limit is passed by what that one took more than expected, however many run at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from math import ceil
 
 from workspaces.domain.states import BudgetPeriod
 
@@ -63,6 +64,27 @@ class Amount:
 
 
 NOTHING = Amount(ZERO, 0)
+
+# How much more than its estimate a prompt may have, while it runs beside others. The output has its limit, which a
+# provider keeps; tokens of a prompt are estimated, and from a model's second call on by what was counted before.
+PROMPT_MARGIN = Decimal("1.5")
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """What something is expected to take, for which there has to be room, and what is held for it while it runs."""
+
+    expected: Amount
+    held: Amount
+
+
+def need_of_call(input_tokens: int, output_tokens: int, price: Callable[[int, int], Decimal | None]) -> Need:
+    """`output_tokens`: the limit. `price`: of so many tokens in and out, at their dearest; None where it is unknown."""
+    most_in = ceil(input_tokens * PROMPT_MARGIN)
+    return Need(
+        Amount(price(input_tokens, output_tokens), input_tokens + output_tokens),
+        Amount(price(most_in, output_tokens), most_in + output_tokens),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,8 +138,8 @@ class Figures:
             _percent(Decimal(self.spent.tokens + self.assumed.tokens), self.limit_tokens),
         )
 
-    def reserve(self, need: Amount) -> Figures:
-        return replace(self, reserved=_plus(self.reserved, need))
+    def reserve(self, held: Amount) -> Figures:
+        return replace(self, reserved=_plus(self.reserved, held))
 
     def settle(self, held: Amount, outcome: Outcome) -> Figures:
         return replace(
@@ -173,7 +195,7 @@ def passed(alerts: Iterable[int], percent: Decimal, told: Iterable[int]) -> list
     return sorted(each for each in set(alerts) - set(told) if each <= percent)
 
 
-def first_with_room(waiting: Sequence[tuple[int, Amount, Sequence[int]]], accounts: Mapping[int, Figures]) -> list[int]:
+def first_with_room(waiting: Sequence[tuple[int, Need, Sequence[int]]], accounts: Mapping[int, Figures]) -> list[int]:
     """Which of those who wait may go on, in their order: (who, need, its accounts). Each takes its need along, so that
     no more are woken than there is room for.
     """
@@ -181,8 +203,8 @@ def first_with_room(waiting: Sequence[tuple[int, Amount, Sequence[int]]], accoun
     woken = []
     for who, need, of in waiting:
         mine = [account for account in of if account in left]
-        if all(left[account].has_room(need) for account in mine):
+        if all(left[account].has_room(need.expected) for account in mine):
             for account in mine:
-                left[account] = left[account].reserve(need)
+                left[account] = left[account].reserve(need.held)
             woken.append(who)
     return woken

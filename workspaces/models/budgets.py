@@ -116,11 +116,13 @@ class BudgetWait(models.Model):
     """What a task that waits for a budget needs, and where: it is woken when there is room. One row a task."""
 
     task = models.OneToOneField(Task, models.CASCADE, related_name="budget_wait")
-    usd = usd(null=True)  # null: the price is not known
-    tokens = models.BigIntegerField()
+    expected_usd = usd(null=True)  # null: the price is not known
+    expected_tokens = models.BigIntegerField()
+    held_usd = usd()  # while it runs
+    held_tokens = models.BigIntegerField()
     accounts = models.JSONField(default=list)  # ids of all that bind it
     short = models.JSONField(default=list)  # ids of those without room
     since = models.DateTimeField()
 
     def __str__(self) -> str:
-        return f"task {self.task_id} waits for {self.usd} USD, {self.tokens} tokens"
+        return f"task {self.task_id} waits for {self.expected_usd} USD, {self.expected_tokens} tokens"

@@ -97,6 +97,7 @@ class ModelCall(models.Model):
     reserved_input_tokens = models.BigIntegerField(null=True)
     reserved_output_tokens = models.BigIntegerField(null=True)
     reserved_usd = usd(null=True)
+    held_tokens = models.BigIntegerField(null=True)  # in the budgets, like reserved_usd: at most what it may take
     held_in = models.JSONField(default=list, blank=True, db_default=[])  # ids of the budget accounts
     waited_s = models.FloatField(null=True)  # for quota
     version = models.ForeignKey(

@@ -18,7 +18,7 @@ from workspaces.domain.integrity import Broken, Link, broken_links, fits_hash
 from workspaces.models import Event, Step, Task, ToolCall
 from workspaces.queries.contexts import NotRebuilt, request_of
 
-from . import calls, contexts, incidents, scratchpad, tasks, trace, usage
+from . import budgets, calls, contexts, incidents, scratchpad, tasks, trace, usage
 from .rule import Rule
 
 CHAIN = Rule("chain", "each event holds the hash of the one before and of itself, branch after branch", "event", "")
@@ -36,6 +36,7 @@ RULES = [
     *tasks.RULES,
     *scratchpad.RULES,
     *usage.RULES,
+    *budgets.RULES,
     *contexts.RULES,
     *incidents.RULES,
     REQUESTS,
@@ -101,7 +102,13 @@ def _count(table: str, task_id: int | None) -> int:
     model = apps.get_model("workspaces", table)
     if task_id is None:
         return model._default_manager.count()
-    path = {"task": "pk", "workspace": "tasks", "approval": "tool_call__task", "ledgerentry": "tool_call__task"}
+    path = {
+        "task": "pk",
+        "workspace": "tasks",
+        "approval": "tool_call__task",
+        "ledgerentry": "tool_call__task",
+        "budgetaccount": "budget__task",
+    }
     return model._default_manager.filter(**{path.get(table, "task"): task_id}).count()
 
 
