@@ -69,7 +69,7 @@ def test_no_minute_is_above_a_limit_by_more_than_the_estimates_missed(calls):
     for _, end, *_ in spans:
         inside = [span for span in spans if end - WINDOW_S < span[1] <= end]
         assert sum(made for *_, made in inside) <= 1_000
-    assert (here.state.in_flight, here.state.held_output, here.state.waiting, here.state.active_weight) == (0, 0, 0, 0)
+    assert (here.state.in_flight, here.state.held_output, here.state.waiting) == (0, 0, 0)
 
 
 def test_what_was_held_and_not_used_is_free_at_once():

@@ -1,17 +1,16 @@
 """Whose turn it is at a pool: fair between users by their weights, then between the tasks of each. Pure.
 
-Start-time fair queueing (Goyal, Vin, Cheng, SIGCOMM 1996): the virtual time is that of the place taken last. It also
-moves on by itself with each grant, at half the pace of a fair part, so that newcomers without end overtake nobody for
-ever. Each user with waiting claims has one place, at `Share.finish`; the lowest goes next and nothing passes it. Which
-of the user's claims takes it is chosen when it is granted: interactive ones first, then the task that had least (the
-same queueing once more, at `task_finish`), then the oldest.
+Start-time fair queueing (Goyal, Vin, Cheng, SIGCOMM 1996): each user with waiting claims has one place, at
+`Share.finish`; the lowest goes next and nothing passes it. A place that is taken moves the user's next one back by
+cost / weight, and the virtual time, at which newcomers stand, is half a call of the usual cost behind the place taken
+last: so newcomers without end overtake nobody for ever, and who comes and goes is not passed by those who always wait.
+Which of a user's claims takes its place is chosen when it is granted: interactive ones first, then the task that had
+least (the same queueing once more, at `task_finish`), then the oldest.
 
-- A place that is taken moves the user's next one back by cost / weight: what is in flight counts at once, by what such
-  calls usually use, and is corrected when it ends.
-- What was used lately counts, a minute of it. Who comes back after a while goes before those who took the pool
-  meanwhile, for its fair part of one minute at most; who is ahead of the others stays so, by a minute's worth of the
-  pool at most and half as much for each idle minute.
-- Nobody saves up more than that.
+- What is in flight counts at once, by what such calls usually use, and is corrected when it ends.
+- Who is ahead of the others stays so when it comes back, by a minute's worth of the pool at most and half as much for
+  each idle minute. What nobody else wanted costs nothing.
+- Nobody saves up: a place is never more than a minute's worth behind the virtual time.
 
 `Queue` is what holds the waiting claims: rows of a database or heaps. Whoever calls holds the pool's lock.
 """
@@ -35,7 +34,7 @@ from workspaces.domain.retry_budget import (
 
 IDLE_HALF_LIFE_S = 60.0
 MOST_AT_ONCE = 200  # grants in one go, so that no lock is held long; the next call goes on
-SELF_PACE = 0.5  # of a fair part; at 1 it would run ahead of those who always wait, and they of all others
+PACE = 0.5  # of a usual call; simulated from 0 to 1: fairest at half and above, and kinder to newcomers below
 RECENT = 0.1  # of a new figure in a running mean
 
 
@@ -65,8 +64,6 @@ def enqueue(state: PoolState, rules: Rules, share: Share, claim: Claim, now: flo
     """Opens a claim. `only`: none of the user's others waits here. It is granted by `take` or waits for `pump`."""
     if only:
         share.finish = _start(state, rules.limits, share, now)
-    if share.open == 0:
-        state.active_weight += share.weight
     share.open += 1
     share.used_at = now
     claim.queued_at, claim.granted_at = now, None
@@ -149,7 +146,7 @@ def settle(state: PoolState, rules: Rules, share: Share, claim: Claim, actual: U
     claim.task_finish += difference_in_cost
     claim.granted_at = None
     share.used_at = now
-    _close(state, share)
+    share.open = max(0, share.open - 1)
 
 
 def withdraw(state: PoolState, share: Share, claim: Claim, now: float) -> None:
@@ -157,25 +154,18 @@ def withdraw(state: PoolState, share: Share, claim: Claim, now: float) -> None:
     assert claim.granted_at is None, "a granted claim is settled"
     state.waiting = max(0, state.waiting - 1)
     share.used_at = now
-    _close(state, share)
-
-
-def reweigh(state: PoolState, share: Share, weight: float) -> None:
-    if share.open:
-        state.active_weight += weight - share.weight
-    share.weight = weight
+    share.open = max(0, share.open - 1)
 
 
 def _start(state: PoolState, limits: Limits, share: Share, now: float) -> float:
     """Where a user's place stands that had none."""
     lead = share.finish - state.virtual
-    if share.open:
-        return state.virtual + max(lead, 0.0)
-    still = 0.5 ** (max(0.0, now - share.used_at) / IDLE_HALF_LIFE_S)
-    worth = minute_worth(state, limits)
-    if lead >= 0:
-        return state.virtual + min(lead, worth / share.weight) * still
-    return max(share.finish, state.virtual - worth / (state.active_weight + share.weight) * (1 - still))
+    if lead <= 0:
+        return state.virtual
+    if share.open == 0:
+        lead = min(lead, minute_worth(state, limits) / share.weight)
+        lead *= 0.5 ** (max(0.0, now - share.used_at) / IDLE_HALF_LIFE_S)
+    return state.virtual + lead
 
 
 def _grant(state: PoolState, rules: Rules, share: Share, claim: Claim, now: float) -> None:
@@ -183,22 +173,14 @@ def _grant(state: PoolState, rules: Rules, share: Share, claim: Claim, now: floa
     sending(state, rules.policy, claim.task, claim.retry)
     claim.cost = cost = cost_of(use._replace(output_tokens=round(use.output_tokens * state.typical_output)), limits)
     tag = max(share.finish, state.virtual - minute_worth(state, limits) / share.weight)
-    state.virtual = max(tag, state.virtual + SELF_PACE * cost / max(state.active_weight, share.weight))
+    state.typical_cost += (cost - state.typical_cost) * (RECENT if state.typical_cost else 1.0)
+    state.virtual = max(state.virtual, tag + PACE * min(cost / share.weight, state.typical_cost))
     share.finish, claim.tag = tag + cost / share.weight, tag
-    share.clock += SELF_PACE * cost / max(1, share.open)
     if not claim.interactive:
-        share.clock = max(share.clock, claim.task_finish)
+        share.clock = max(share.clock, claim.task_finish + PACE * min(cost, state.typical_cost))
     claim.task_finish += cost
     state.waiting = max(0, state.waiting - 1)
     state.in_flight += 1
     state.held_output += use.output_tokens
     state.book(Use(use.requests, use.input_tokens, 0), now)
     claim.granted_at = share.used_at = now
-
-
-def _close(state: PoolState, share: Share) -> None:
-    share.open = max(0, share.open - 1)
-    if share.open == 0:
-        state.active_weight = max(0.0, state.active_weight - share.weight)
-    if state.waiting == 0 and state.in_flight == 0:
-        state.active_weight = 0.0  # whatever rounding left

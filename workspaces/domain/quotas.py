@@ -111,7 +111,7 @@ class PoolState:
     held_output: int = 0
     # fair_queue.py
     virtual: float = 0.0
-    active_weight: float = 0.0  # of the users with open claims
+    typical_cost: float = 0.0  # of a call, lately
     waiting: int = 0
     # retry_budget.py
     retry_tokens: float | None = None  # None: all that it can hold
@@ -142,7 +142,7 @@ class PoolState:
             state.output_tokens += output_tokens
         state.day, state.day_tokens = data["d"]
         state.in_flight, state.held_output = data["f"]
-        state.virtual, state.active_weight, state.waiting = data["q"]
+        state.virtual, state.typical_cost, state.waiting = data["q"]
         state.retry_tokens, state.failing, state.circuit, state.open_until, state.trips, state.probe = data["c"]
         state.blocked_until, state.refusals, state.refused_at, state.ramp, state.ramp_goal = data["b"]
         state.typical_s, state.typical_output = data["t"]
@@ -155,7 +155,11 @@ class PoolState:
             "w": [first, [[number - first, *used] for number, *used in self.slices]],
             "d": [self.day, self.day_tokens],
             "f": [self.in_flight, self.held_output],
-            "q": [round(self.virtual, 3), round(self.active_weight, 6), self.waiting],
+            "q": [
+                round(self.virtual, 3),
+                round(self.typical_cost, 3),
+                self.waiting,
+            ],
             "c": [
                 None if self.retry_tokens is None else round(self.retry_tokens, 3),
                 round(self.failing, 4),

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields
+from math import inf
 from typing import Any
 
 from workspaces.domain.quotas import PoolState
@@ -23,6 +24,7 @@ CLOSED, OPEN, HALF_OPEN = "closed", "open", "half_open"
 REFUSALS = frozenset({"rate_limit", "overloaded"})  # kinds of ProviderError that are about the pool, not the call
 LONGEST_RETRY_AFTER_S = 86_400.0
 LEAST_WAIT_S = 0.05
+NEARLY = 0.85  # of the calls at once that led to a refusal
 MOSTLY, LATELY = 0.5, 0.1  # of the calls that ended; how much a new one tells of them
 
 
@@ -94,7 +96,7 @@ def trip(state: PoolState, policy: RetryPolicy, now: float, random: Random) -> N
     _slow_down(state)
 
 
-def succeeded(state: PoolState, policy: RetryPolicy, task: int) -> None:
+def succeeded(state: PoolState, policy: RetryPolicy, task: int, granted_at: float = inf) -> None:
     """A call was answered. The probe's answer closes the circuit and gives back half of the retries."""
     tokens = policy.retry_cap if state.retry_tokens is None else state.retry_tokens
     if state.circuit == HALF_OPEN and state.probe == task:
@@ -106,8 +108,8 @@ def succeeded(state: PoolState, policy: RetryPolicy, task: int) -> None:
         state.trips = 0
     state.refusals = 0
     state.failing -= state.failing * LATELY
-    if state.ramp is not None:
-        state.ramp += 1.0 if state.ramp < state.ramp_goal else max(1.0 / state.ramp, 0.05)
+    if state.ramp is not None and granted_at >= state.refused_at:
+        state.ramp += 1.0 if state.ramp < state.ramp_goal else max(1.0 / state.ramp, 0.1)
         if state.ramp > state.in_flight + state.waiting + 1:
             state.ramp = None
 
@@ -164,8 +166,8 @@ def _ended_badly(state: PoolState, policy: RetryPolicy, task: int, now: float, r
 
 
 def _slow_down(state: PoolState) -> None:
-    """Half as many at once, from there twice as many with each round of answers up to the half of what was, then
-    little by little: additive increase, multiplicative decrease."""
+    """Half as many at once; from there twice as many with each round of answers up to nearly what was, then little by
+    little. A refusal with far fewer in flight than that has hardly to do with how many they are."""
     before = state.in_flight if state.ramp is None else min(state.ramp, state.in_flight)
     state.ramp = max(1.0, before / 2)
-    state.ramp_goal = max(state.ramp, state.ramp_goal * 0.7)
+    state.ramp_goal = before * NEARLY if before > state.ramp_goal * 0.6 else state.ramp_goal * 0.9
