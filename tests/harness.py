@@ -10,13 +10,16 @@ from typing import Any
 
 from django.db import connection
 
+from workspaces.actions import quota_sweep
 from workspaces.actions.profiles import create_profile
 from workspaces.actions.tasks import create_task
 from workspaces.actions.workspaces import create_workspace, set_member
+from workspaces.domain.quotas import PoolState
+from workspaces.domain.retry_budget import unblock
 from workspaces.domain.roles import Role
 from workspaces.domain.states import TaskStatus
 from workspaces.engine import runner
-from workspaces.models import Event, ProfileVersion, Task, User, Workspace
+from workspaces.models import Event, ProfileVersion, QuotaClaim, QuotaPool, Task, User, Workspace
 from workspaces.queries.integrity import verify
 
 _count = itertools.count(1)
@@ -95,6 +98,17 @@ def work(task: Task, *, until: Callable[[Task], bool] | None = None, limit: int 
             return task
         runner.advance(task.pk)
     raise AssertionError(f"{task} is still {task.status} after {limit} advances: {kinds(task)[-12:]}")
+
+
+def quota_frees() -> int:
+    """Whatever tasks wait for at their quota pools has passed; returns how many were woken."""
+    for pool in QuotaPool.objects.all():
+        state = PoolState.from_json(pool.state)
+        unblock(state)
+        state.ramp = None
+        QuotaPool.objects.filter(pk=pool.pk).update(state=state.as_json())
+    QuotaClaim.objects.update(not_before=None)
+    return quota_sweep.look()
 
 
 def check_history(task: Task) -> None:

@@ -343,6 +343,13 @@ WAYS: list[tuple[str, str, str]] = [
      " finish_reason, error_kind, error, started_at, finished_at)"
      " SELECT task_id, step_id, 9, 'dropped', model, request_hash, '', '[]', '', '', '', now(), now()"
      " FROM workspaces_modelcall WHERE task_id = {paused} LIMIT 1"),
+    ("quota-held", "a pool holds more than its claims",
+     "UPDATE workspaces_quotapool SET state = jsonb_set(state, '{{f,1}}', '4096')"),
+    ("quota-queue", "somebody waits whom nobody counts",
+     "UPDATE workspaces_quotaclaim SET state = 'waiting' WHERE task_id = {done}"),
+    ("quota-leases", "a lease outlived its call",
+     "UPDATE workspaces_quotaclaim SET state = 'leased' WHERE task_id = {done}"),
+    ("quota-shares", "a user has more places than claims", "UPDATE workspaces_quotashare SET open = open + 1"),
     ("compactions", "a receipt tells of a message that nothing replaces",
      "UPDATE workspaces_event SET kind = 'context.compacted', data = '{{\"offloaded\": [1], \"clipped\": []}}'"
      " WHERE task_id = {done} AND kind = 'context.built'"),

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from tests.harness import events, kinds, scripted_task, work
-from workspaces.actions import schedule
+from tests.harness import events, kinds, quota_frees, scripted_task, work
+from workspaces.actions import quota_sweep, schedule
 from workspaces.actions.escalations import answer_escalation
 from workspaces.domain.escalations import Decision
 from workspaces.domain.states import TaskStatus
@@ -32,9 +32,9 @@ def test_a_rate_limit_makes_the_task_wait_for_quota_as_long_as_it_was_asked_to()
     assert (task.status, task.waiting_for) == (TaskStatus.WAITING, "quota")
     assert task.waiting_until is not None
     assert timedelta(seconds=35) < task.waiting_until - timezone.now() <= timedelta(seconds=41)
-    assert schedule.end_waits() == 0
-    Task.objects.filter(pk=task.pk).update(waiting_until=timezone.now())
-    assert schedule.end_waits() == 1
+    assert "Attempt 1 failed" in task.waiting_reason
+    assert (quota_sweep.look(), schedule.end_waits()) == (0, 0)
+    assert quota_frees() == 1
     task = work(task)
     assert task.status == TaskStatus.SUCCEEDED
     assert list(ModelCall.objects.filter(task=task).order_by("attempt").values_list("status", flat=True)) == [
@@ -55,8 +55,7 @@ def test_a_provider_that_stays_away_asks_a_person_in_the_end() -> None:
     task = scripted_task("replies: [{fault: {kind: server}}]")
     for _ in range(8):
         task = work(task)
-        Task.objects.filter(pk=task.pk).exclude(waiting_for="operator").update(waiting_until=timezone.now())
-        schedule.end_waits()
+        quota_frees()
     task = work(task)
     assert Escalation.objects.get(task=task, status="open").kind == "provider"
     assert kinds(task).count("model.failed") == 8

@@ -275,3 +275,23 @@ def test_keys_of_http_requests_are_sealed_and_stay_with_their_host(desk: Desk, s
     assert "b.example.com" in page(refused).one("#id_http").text
     wrong = client.post(path, form(desk, http='{"allow": ["*.com"]}'))
     assert "allows too much" in page(wrong).text("main")
+
+
+def test_a_fallback_is_chosen_shown_and_refused_where_it_has_one_itself(desk: Desk, signed_in: SignIn) -> None:
+    client = signed_in(desk.operator)
+    other = made(desk, signed_in)
+    policy = {"fallback": other.pk, "fallback_wait_s": 30, "fallback_on_open": "on"}
+    refused = client.post("/profiles/new/", form(desk, name="Never", fallback=other.pk))
+    assert "never used" in page(refused).text("main")
+    assert client.post("/profiles/new/", form(desk, name="Second", **policy)).status_code == 302
+    second = ProfileVersion.objects.get(profile__name="Second")
+    assert second.fallback == {"profile_version": other.pk, "when_wait_over_s": 30, "on_circuit_open": True}
+    shown = page(client.get(f"/profiles/{second.profile_id}/")).text("#fallback")
+    assert "Reviewer v1" in shown
+    assert "longer than 30 s" in shown
+    next_form = page(client.get(f"/profiles/{second.profile_id}/new-version/"))
+    assert next_form.one("#id_fallback option[selected]")["value"] == str(other.pk)
+    third = client.post("/profiles/new/", form(desk, name="Third", **(policy | {"fallback": second.pk})))
+    assert "cannot be the fallback" in page(third).text("main"), "a fallback has no fallback"
+    again = client.post(f"/profiles/{other.profile_id}/new-version/", form(desk, **policy))
+    assert "cannot be the fallback" in page(again).text("main"), "a profile is not its own"

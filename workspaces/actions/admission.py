@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 
 from workspaces.domain.budgets import Need
+from workspaces.domain.rate_headers import RateHint
 from workspaces.domain.states import TaskStatus
 from workspaces.models import ModelCall
 from workspaces.providers.base import ProviderError, TokenUsage
@@ -45,22 +46,37 @@ def admit(pen: Pen, call: ModelCall, wish: Wish, held: Reservation) -> None:
         raise NotAdmitted
     if not quotas.lease(pen, call, wish):
         raise NotAdmitted
+    if wish.instead_of is not None:
+        quotas.fell_back(pen, call, instead_of=wish.instead_of, why=wish.why_instead)
 
 
 def wait(pen: Pen, wish: Wish) -> bool:
-    """Put the task into the queue, waiting. False: there is room after all, ask again."""
+    """Put the task into the queue, waiting. False: there is room after all, ask again.
+
+    One that is pausing takes no place: its pause comes first.
+    """
+    if pen.task.status != TaskStatus.RUNNING.value:
+        return True
     waits = budgets.short_of(pen, wish) or quotas.queue(pen, wish)
-    if waits is not None and pen.task.status == TaskStatus.RUNNING.value:
+    if waits is not None:
         pen.wait(waits.what, waits.reason, waits.until)
     return waits is not None
 
 
-def settle(pen: Pen, call: ModelCall, usage: TokenUsage | None, cost: Decimal | None, *, priced: Decimal) -> None:
+def settle(
+    pen: Pen,
+    call: ModelCall,
+    usage: TokenUsage | None,
+    cost: Decimal | None,
+    *,
+    priced: Decimal,
+    rate: RateHint | None = None,
+) -> None:
     """The call was answered: what it really took is booked, the rest is given back. `priced`: what is known of a cost
-    that is not known as a whole.
+    that is not known as a whole; `rate`: what the provider said of its limits.
     """
     budgets.settle(pen, call, usage, cost, priced=priced)
-    quotas.settle(pen, call, usage)
+    quotas.settle(pen, call, usage, rate)
 
 
 def failed(pen: Pen, call: ModelCall, error: ProviderError, *, maybe_billed: bool) -> None:

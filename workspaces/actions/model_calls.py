@@ -134,6 +134,7 @@ def _intent(
         reserved_usd=held.need.held.usd,
         held_tokens=held.need.held.tokens,
         held_in=list(held.account_ids),
+        version_id=wish.version.pk if wish.instead_of is not None else None,
         started_at=pen.now,
     )
     pen.event(
@@ -144,6 +145,7 @@ def _intent(
         attempt=call.attempt,
         tokens=tokens,
         **_purpose(call),
+        **({"fallback": str(wish.version), "why": wish.why_instead} if wish.instead_of is not None else {}),
     )
     admission.admit(pen, call, wish, held)
     return call
@@ -211,7 +213,8 @@ def _replied(pen: Pen, step: Step, call: ModelCall, reply: ChatReply, priced: Se
         cost_usd=task.cost_usd + (cost or 0),
         unpriced_calls=task.unpriced_calls + (1 if cost is None else 0),
     )
-    admission.settle(pen, call, usage, cost, priced=sum((row.cost_usd or ZERO for row in priced), ZERO))
+    known = sum((row.cost_usd or ZERO for row in priced), ZERO)
+    admission.settle(pen, call, usage, cost, priced=known, rate=reply.rate)
     return pen.event(
         EventKind.MODEL_REPLIED,
         step=step.number,

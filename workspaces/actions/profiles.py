@@ -9,6 +9,7 @@ from cryptography.fernet import InvalidToken
 from django.db import IntegrityError, transaction
 from django.db.models import Max
 
+from workspaces.domain.fallbacks import read_fallback
 from workspaces.domain.policy import PolicyError, read_policy
 from workspaces.domain.text import clean_text
 from workspaces.domain.tool_secrets import KEPT, MissingSecret, take_out
@@ -126,6 +127,7 @@ def _add_version(
         read_policy(settings.get("policy", []))
     except PolicyError as error:
         raise Refused(f"The policy cannot be taken. {error}") from None
+    _check_fallback(profile, settings.get("fallback"))
     sealed = _seal(json.dumps(headers), actor, hint=False) if headers else None
     if headers:
         options = {**settings["provider_options"], "headers": dict.fromkeys(headers, KEPT)}
@@ -147,6 +149,23 @@ def _add_version(
         at=database_now(),
     )
     return version
+
+
+def _check_fallback(profile: AgentProfile, stored: dict[str, Any] | None) -> None:
+    """Raises Refused. One that has a fallback itself is none: a call goes from hand to hand once at most."""
+    try:
+        policy = read_fallback(stored)
+    except ValueError as error:
+        raise Refused(str(error)) from None
+    if policy is None:
+        return
+    answers = ProfileVersion.objects.select_related("profile").filter(pk=policy.profile_version).first()
+    if answers is None or answers.profile.workspace_id not in (None, profile.workspace_id):
+        raise Refused("The fallback has to be a profile of the whole site, or of this profile's workspace.")
+    if answers.profile_id == profile.pk:
+        raise Refused("A profile is not its own fallback: choose another one.")
+    if answers.fallback:
+        raise Refused(f"{answers} has a fallback itself: choose one that has none.")
 
 
 def _seal(secret: str, actor: User, *, hint: bool = True) -> ProviderKey | None:

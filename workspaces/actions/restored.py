@@ -9,6 +9,7 @@ from workspaces.domain.states import TaskStatus, WaitingFor
 from workspaces.models import Leftover, Node, Snapshot, Task, Workspace
 
 from .clock import database_now
+from .model_calls import drop_unfinished
 from .pen import writing
 from .sleep import all_stopped
 
@@ -33,6 +34,7 @@ def task_restored(task_id: int, *, made_at: str, snapshot: Snapshot | None, undo
         if TaskStatus(task.status).is_final:
             return
         pen.set(fence=task.fence + 1, lease_until=None, lease_owner="", dispatched_at=None)
+        drop_unfinished(pen, why="the installation was restored from a backup")
         if task.status == TaskStatus.WAITING.value and task.waiting_for == WaitingFor.WORKSPACE.value:
             pen.set(waiting_until=pen.now)
         seq = pen.event(

@@ -5,12 +5,12 @@ from __future__ import annotations
 from datetime import timedelta
 
 from django.db import transaction
-from django.db.models import F, Q
+from django.db.models import Exists, F, OuterRef, Q, QuerySet
 from django.db.models.functions import Now
 
 from workspaces import dispatch
-from workspaces.domain.states import EscalationStatus, TaskStatus, WaitingFor
-from workspaces.models import Escalation, Node, Task, Workspace
+from workspaces.domain.states import ClaimState, EscalationStatus, TaskStatus, WaitingFor
+from workspaces.models import Escalation, Node, QuotaClaim, Task, Workspace
 
 from .escalations import expire_escalation
 from .leases import CLAIMABLE, LEASE_FREE
@@ -38,7 +38,8 @@ def redispatch_due(*, after_s: float) -> int:
 
 
 def end_waits() -> int:
-    """Wake tasks whose waiting time is over (all but those that wait for an operator); returns how many.
+    """Wake tasks whose waiting time is over (all but those that wait for an operator, or in the queue of a quota pool,
+    which are called when it is their turn: quota_sweep.py); returns how many.
 
     Also one that waits for a workspace that is free: whoever was called when it was let go of did not take it.
     """
@@ -46,6 +47,7 @@ def end_waits() -> int:
     ids = list(
         Task.objects.filter(Q(waiting_until__lte=Now()) | free, status=TaskStatus.WAITING.value)
         .exclude(waiting_for=WaitingFor.OPERATOR.value)
+        .exclude(Q(waiting_for=WaitingFor.QUOTA.value) & Exists(_queued()))
         .order_by("waiting_until")
         .values_list("pk", flat=True)[:BATCH]
     )
@@ -59,6 +61,10 @@ def end_waits() -> int:
                 wake(pen, why=f"the wait for {task.waiting_for} is over")
                 woken += 1
     return woken
+
+
+def _queued() -> QuerySet[QuotaClaim]:
+    return QuotaClaim.objects.filter(task=OuterRef("pk"), state=ClaimState.WAITING.value)
 
 
 def _waits_for_nobody(task: Task) -> bool:

@@ -18,6 +18,8 @@ class Wish:
     input_tokens: int
     output_tokens: int
     retry: bool = False  # after a failure of the same call
+    instead_of: int | None = None  # the pool whose place a fallback takes
+    why_instead: str = ""
 
 
 @dataclass(frozen=True, slots=True)

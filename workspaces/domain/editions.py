@@ -34,6 +34,7 @@ PARTS: dict[str, str] = {
     "input_usd_per_mtok": "prices",
     "output_usd_per_mtok": "prices",
     "local_allowed": "isolation",
+    "fallback": "model",
 }
 ORDER = tuple(dict.fromkeys(PARTS.values()))
 LONG_CHARS = 60

@@ -43,7 +43,8 @@ class EventKind(StrEnum):
     CONTEXT_BUILT = "context.built"  # messages, tokens, window_tokens, ranges, as_of_seq, request_hash
     CONTEXT_COMPACTED = "context.compacted"  # what went, from where to where: engine/compaction.py
     SUMMARY_REFUSED = "summary.refused"  # model_call, why
-    MODEL_CALLED = "model.called"  # model_call, model, attempt, tokens, purpose? (of all four: not the step's own)
+    # model_call, model, attempt, tokens, purpose? (of all four: not the step's own), fallback? (its profile), why?
+    MODEL_CALLED = "model.called"
     MODEL_REPLIED = "model.replied"  # model_call, text, calls, finish_reason, usage, cost_usd, latency_s, purpose?
     MODEL_FAILED = "model.failed"  # model_call, error_kind, message, permanent, retry_after_s, attempt, purpose?
     MODEL_DROPPED = "model.dropped"  # model_call, why, partial, purpose?

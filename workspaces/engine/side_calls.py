@@ -5,19 +5,22 @@ Safe to come to again after a crash: a reply that was stored for exactly this re
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from django.db import connection
 
 from workspaces.actions import model_calls
 from workspaces.actions.streams import TextStream
+from workspaces.actions.wishes import Wish
 from workspaces.domain.context import estimate_tokens
 from workspaces.domain.states import ModelCallPurpose, ModelCallStatus
-from workspaces.engine.admission import admitted, wish_of
+from workspaces.engine.admission import Asking, admitted, wish_of
 from workspaces.engine.patience import patiently
-from workspaces.engine.provider_calls import provider_of, wait_or_escalate
+from workspaces.engine.provider_calls import after_failure, provider_of
 from workspaces.engine.run import Ended, Run
-from workspaces.models import ModelCall, Step
+from workspaces.models import ModelCall, ProfileVersion, Step
 from workspaces.providers.base import ChatRequest, ProviderError
-from workspaces.queries.calibration import endpoint
+from workspaces.queries.calibration import calibration_of, endpoint
 from workspaces.queries.contexts import request_hash
 from workspaces.queries.prices import price_book
 from workspaces.wire.driving import CallInterrupted
@@ -33,33 +36,22 @@ def ask(run: Run, step: Step, request: ChatRequest, *, may_wait: bool = True) ->
     purpose = ModelCallPurpose(request.purpose)
     if purpose is ModelCallPurpose.STEP:
         raise ValueError("a step's own reply moves the step on: it is asked for in think")
-    digest = request_hash(request)
-    known = stored(step, purpose, digest)
+    known = stored(step, purpose, request)
     if known is not None:
         return known
-    tokens = sum(estimate_tokens(message.content) for message in request.messages)
-    wish = wish_of(run, step, request, tokens=tokens)
-    call = admitted(
-        run,
-        wish,
-        lambda: model_calls.intend_side(
-            run.task.pk,
-            run.fence,
-            step,
-            purpose=purpose,
-            wish=wish,
-            request_hash=digest,
-            tokens=tokens,
-            endpoint=endpoint(run.version, request.model),
-        ),
-    )
+
+    def instead(version: ProfileVersion) -> Asking | None:
+        other = replace(request, model=version.model)
+        return _asking(run, step, other, version) if _fits(other, version) else None
+
+    asked, call = admitted(run, _asking(run, step, request, run.version), instead)
     try:
-        return _asked(run, step, call, request)
+        return _asked(run, step, call, asked)
     except ProviderError as error:
         model_calls.store_failure(run.task.pk, run.fence, step, call, error)
         if error.permanent or not may_wait:
             raise
-        wait_or_escalate(run, call, error)
+        after_failure(run, call, error)
         raise Ended from error
     except CallInterrupted as dropped:
         why = run.orders.why()
@@ -68,20 +60,49 @@ def ask(run: Run, step: Step, request: ChatRequest, *, may_wait: bool = True) ->
         raise
 
 
-def stored(step: Step, purpose: ModelCallPurpose, digest: str) -> ModelCall | None:
-    """The reply that this step has already had for a request, by its hash."""
+def _asking(run: Run, step: Step, request: ChatRequest, version: ProfileVersion) -> Asking:
+    tokens = _estimated(request)
+    expected = calibration_of(version, request.model).tokens(tokens)
+
+    def intend(wish: Wish) -> ModelCall:
+        return model_calls.intend_side(
+            run.task.pk,
+            run.fence,
+            step,
+            purpose=ModelCallPurpose(request.purpose),
+            wish=wish,
+            request_hash=request_hash(request),
+            tokens=tokens,
+            endpoint=endpoint(version, request.model),
+        )
+
+    return Asking(request, wish_of(run, step, request, tokens=expected, version=version), intend)
+
+
+def _estimated(request: ChatRequest) -> int:
+    return sum(estimate_tokens(message.content) for message in request.messages)
+
+
+def _fits(request: ChatRequest, version: ProfileVersion) -> bool:
+    expected = calibration_of(version, request.model).tokens(_estimated(request))
+    return expected + request.max_output_tokens <= version.context_window_tokens
+
+
+def stored(step: Step, purpose: ModelCallPurpose, request: ChatRequest) -> ModelCall | None:
+    """The reply that this step has already had for a request: of its model, or of a fallback's."""
     if not step.pk:
         return None
-    return ModelCall.objects.filter(
-        step=step, purpose=purpose.value, request_hash=digest, status=ModelCallStatus.REPLIED.value
-    ).first()
+    replied = ModelCall.objects.filter(step=step, purpose=purpose.value, status=ModelCallStatus.REPLIED.value)
+    return next(
+        (call for call in replied if call.request_hash == request_hash(replace(request, model=call.model))), None
+    )
 
 
-def _asked(run: Run, step: Step, call: ModelCall, request: ChatRequest) -> ModelCall:
-    provider, prices = provider_of(run.version), price_book()
+def _asked(run: Run, step: Step, call: ModelCall, asked: Asking) -> ModelCall:
+    request, provider, prices = asked.request, provider_of(asked.version), price_book()
     connection.close()  # nothing is held while the model thinks
     reply = provider.complete(request, on_text=TextStream(run.task.pk, call.pk), interrupt=run.orders.interrupt)
-    priced = prices.priced(run.version, request.model, reply.usage, answered=reply.model)
+    priced = prices.priced(asked.version, request.model, reply.usage, answered=reply.model)
     patiently(
         lambda: model_calls.store_side_reply(run.task.pk, run.fence, step, call, reply, priced=priced),
         written=lambda: ModelCall.objects.filter(pk=call.pk, status=ModelCallStatus.REPLIED.value).exists(),

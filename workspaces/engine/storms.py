@@ -9,7 +9,7 @@ from workspaces.actions.detections import note
 from workspaces.domain.states import ModelCallStatus
 from workspaces.domain.storms import Happening, storms
 from workspaces.engine.run import Run
-from workspaces.models import Event, ModelCall, ProfileVersion
+from workspaces.models import Event, ModelCall
 from workspaces.queries.profiles import detectors_of
 
 # what says that the pool has no room; anything else is a fault and no storm
@@ -31,9 +31,7 @@ def look(run: Run, call: ModelCall, kind: str) -> None:
             status=ModelCallStatus.FAILED.value,
             finished_at__gt=since,
             error_kind__in=KINDS,
-            task__profile_version__provider=run.version.provider,
-            task__profile_version__base_url=run.version.base_url,
-            task__profile_version__key=run.version.key_id,
+            pool=call.pool_id,
         )
         .order_by("-finished_at")
         .values_list("pk", "task_id", "step__number", "error_kind", "finished_at")[:MOST_SEEN]
@@ -42,7 +40,7 @@ def look(run: Run, call: ModelCall, kind: str) -> None:
         return
     own = _own_seqs(run, [pk for pk, task_id, *_ in failed if task_id == run.task.pk])
     newest = max(own.values(), default=0)
-    pool = pool_of(run.version)
+    pool = call.pool.name if call.pool else run.version.get_provider_display()
     happened = [
         Happening(
             at_s=finished_at.timestamp(),
@@ -60,9 +58,3 @@ def look(run: Run, call: ModelCall, kind: str) -> None:
 def _own_seqs(run: Run, calls: list[int]) -> dict[int, int]:
     found = Event.objects.filter(task=run.task, kind="model.failed", data__model_call__in=calls)
     return {data["model_call"]: seq for seq, data in found.order_by("-seq").values_list("seq", "data")[:MOST_SEEN]}
-
-
-def pool_of(version: ProfileVersion) -> str:
-    """The allowance that a version's calls draw on, in words: its address and which key."""
-    place = version.base_url or version.get_provider_display()
-    return f"{place} ({version.key})" if version.key else place

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from cryptography.fernet import Fernet, MultiFernet
+from cryptography.fernet import Fernet, InvalidToken, MultiFernet
 from django.conf import settings
 from django.db import models
 from django.db.models.functions import Now
@@ -127,9 +127,14 @@ class ProfileVersion(models.Model):
         """Who shares a provider's allowance with this version, at its address: the same key, typed by whomever."""
         if self.provider == ProfileVersion.Provider.SCRIPTED:
             return f"profile:{self.profile_id}"
-        if self.key is None:
+        if self.key is not None:
+            return self.key.fingerprint or f"key:{self.key_id}"
+        if self.headers is None:
             return ""
-        return self.key.fingerprint or f"key:{self.key_id}"
+        try:  # a key may be in a header
+            return ProviderKey.fingerprint_of(self.headers.open())
+        except InvalidToken:
+            return f"key:{self.headers_id}"
 
     def opened_headers(self) -> dict[str, str]:
         """The extra request headers with their values. Raises InvalidToken as ProviderKey.open does."""

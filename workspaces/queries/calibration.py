@@ -46,21 +46,21 @@ class Limits:
     learned_tokens: int | None = None  # the provider holds less than the profile says
 
     @classmethod
-    def of(cls, version: ProfileVersion) -> Limits:
+    def of(cls, version: ProfileVersion, model: str = "") -> Limits:
         """As they are now: from the newest calls of the model at its endpoint, in any task, but for those whose prompt
         was cut, and the smallest window that an incident has shown and nobody has resolved. One query.
         """
-        counted_as = endpoint(version)
+        counted_as = endpoint(version, model)
         with connection.cursor() as cursor:
-            cursor.execute(_LIMITS, [counted_as, counted_as, version.pk, version.model])
+            cursor.execute(_LIMITS, [counted_as, counted_as, version.pk, model or version.model])
             rows = cursor.fetchall()
         pairs = [(sent, counted) for sent, counted, _ in rows if sent is not None]
         learned = next((tokens for _, _, tokens in rows if tokens is not None), None)
         return cls(version.context_window_tokens, calibrate(pairs), learned)
 
 
-def calibration_of(version: ProfileVersion) -> Calibration:
-    return Limits.of(version).calibration
+def calibration_of(version: ProfileVersion, model: str = "") -> Calibration:
+    return Limits.of(version, model).calibration
 
 
 def endpoint(version: ProfileVersion, model: str = "") -> str:

@@ -209,6 +209,20 @@ def made(
     return Built(request, manifest, frame, tuple(entries), history, system, notes, scratchpad, limits)
 
 
+def remade(built: Built, version: ProfileVersion) -> Built:
+    """The same for another version that is to answer, within its own limits."""
+    manifest, limits = built.manifest, Limits.of(version)
+    return made(
+        version,
+        built.frame,
+        built.history,
+        manifest.ranges,
+        as_of=manifest.as_of_seq,
+        scratchpad=built.scratchpad,
+        limits=limits,
+    )
+
+
 def history_of(branch: Branch, as_of: int) -> tuple[History, tuple[tuple[int, int, int], ...]]:
     """What is on the line that leads to a branch's seq, and where the messages that were read stand.
 

@@ -8,6 +8,7 @@ from cryptography.fernet import InvalidToken
 from django.conf import settings
 
 from workspaces.domain.detection import Detection, detection_of
+from workspaces.domain.fallbacks import Fallback, read_fallback
 from workspaces.domain.http_rules import HttpRules, read_http_rules
 from workspaces.domain.policy import Policy, read_policy
 from workspaces.models import ProfileVersion
@@ -53,6 +54,23 @@ def policy_of(version: ProfileVersion) -> Policy:
 @lru_cache(maxsize=256)
 def _policy_of(version_id: int) -> Policy:
     return read_policy(ProfileVersion.objects.values_list("policy", flat=True).get(pk=version_id))
+
+
+def fallback_of(version: ProfileVersion) -> tuple[Fallback, ProfileVersion] | None:
+    """When another version's model answers in this one's place, and that version. None where there is none."""
+    try:
+        policy = read_fallback(version.fallback)
+    except ValueError:  # saved under other rules
+        return None
+    found = fallback_version(version) if policy is not None else None
+    return (policy, found) if policy is not None and found is not None else None
+
+
+def fallback_version(version: ProfileVersion) -> ProfileVersion | None:
+    named = version.fallback.get("profile_version") if version.fallback else None
+    if named is None:
+        return None
+    return ProfileVersion.objects.select_related("profile", "key", "headers").filter(pk=named).first()
 
 
 def detectors_of(version: ProfileVersion) -> Detection:

@@ -41,6 +41,17 @@ def tuned(
     return made
 
 
+def answering(own: ProfileVersion, fallback: ProfileVersion) -> ProfileVersion:
+    """A copy of a fallback's version that speaks for the task: its model, key, limits and prices are the fallback's,
+    what the model is told and how it is asked are the task's own. It has no fallback itself.
+    """
+    made = copy.copy(fallback)
+    made.tuned = True
+    made.fallback = {}
+    made.system_prompt, made.temperature, made.context_policy = own.system_prompt, own.temperature, own.context_policy
+    return made
+
+
 def as_sent(version: ProfileVersion, manifest: Mapping[str, Any]) -> ProfileVersion:
     """What the step of a manifest was asked with."""
     asked = manifest.get("asked_with")

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
 import yaml
 from django import forms
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 
 from workspaces.domain.compaction import read_policy as context_policy
 from workspaces.domain.detection import problems as detector_problems
+from workspaces.domain.fallbacks import LONGEST_WAIT_S, read_fallback
 from workspaces.domain.policy import CALL_FIELDS, RESULT_FIELDS, Policy, PolicyError, read_policy
 from workspaces.domain.retention import EVERY, LAST
 from workspaces.domain.text import clean_json, clean_text, too_deep
 from workspaces.engine.probe import probe, scenarios
-from workspaces.models import ProfileVersion, User, Workspace
+from workspaces.models import AgentProfile, ProfileVersion, User, Workspace
+from workspaces.queries.access import usable_profiles
 from workspaces.queries.tool_catalog import builtin_tools, http_problem, servers_problem, tools_problem
 
 from .task_form import operated_workspaces
@@ -155,9 +158,14 @@ class VersionForm(forms.Form):
     input_usd_per_mtok = forms.DecimalField(required=False, **PRICE)
     output_usd_per_mtok = forms.DecimalField(required=False, **PRICE)
     local_allowed = forms.BooleanField(required=False)
+    fallback = forms.ChoiceField(required=False, error_messages={"invalid_choice": "This one cannot be the fallback."})
+    fallback_wait_s = forms.IntegerField(required=False, min_value=0, max_value=LONGEST_WAIT_S)
+    fallback_on_open = forms.BooleanField(required=False, initial=True)
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, fallbacks: Sequence[ProfileVersion] = (), **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        offered = [("", "None: the task waits"), *((str(one.pk), f"{one}: {one.model}") for one in fallbacks)]
+        self.fields["fallback"].choices = offered  # type: ignore[attr-defined]
         names = [spec.name for spec in builtin_tools()]
         self.fields["tools"].choices = [(name, name) for name in names]  # type: ignore[attr-defined]
         self.fields["tools"].initial = names
@@ -193,7 +201,19 @@ class VersionForm(forms.Form):
         problem = servers_problem(data.get("mcp_servers") or [], data.get("declared_tools") or [])
         if problem:
             self.add_error("mcp_servers", problem)
+        if data.get("fallback"):
+            try:
+                read_fallback(self.fallback_fields(data))
+            except ValueError as error:
+                self.add_error("fallback", str(error))
         return data
+
+    @staticmethod
+    def fallback_fields(data: dict[str, Any]) -> dict[str, Any]:
+        if not data.get("fallback"):
+            return {}
+        wait_s, on_open = data.get("fallback_wait_s"), bool(data.get("fallback_on_open"))
+        return {"profile_version": int(data["fallback"]), "when_wait_over_s": wait_s, "on_circuit_open": on_open}
 
     def _clean_scenario(self, data: dict[str, Any]) -> None:
         found = probe("scripted", base_url="", api_key="", model="", options=self.provider_options(data))
@@ -223,6 +243,7 @@ class VersionForm(forms.Form):
             "detectors": data["detectors"],
             "context_policy": data["context_policy"],
             "provider_options": self.provider_options(data),
+            "fallback": self.fallback_fields(data),
         }
 
 
@@ -233,7 +254,7 @@ class ProfileForm(VersionForm):
     place = forms.ChoiceField(error_messages={"required": "Choose who may use it."})
 
     def __init__(self, user: User, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
+        super().__init__(*args, fallbacks=fallbacks_for(user), **kwargs)
         self.operated: QuerySet[Workspace] = operated_workspaces(user)
         choices = [(str(workspace.pk), workspace.name) for workspace in self.operated]
         if user.is_staff:
@@ -243,6 +264,20 @@ class ProfileForm(VersionForm):
     def workspace(self) -> Workspace | None:
         place = self.cleaned_data["place"]
         return None if place == SITE else self.operated.get(pk=place)
+
+
+def fallbacks_for(user: User, profile: AgentProfile | None = None) -> list[ProfileVersion]:
+    """Whose model may answer in the place of a profile's own (None: of a new one): the newest version of each."""
+    usable = usable_profiles(user)
+    if profile is not None:
+        usable = usable.filter(Q(workspace=None) | Q(workspace=profile.workspace_id)).exclude(pk=profile.pk)
+    newest = (
+        ProfileVersion.objects.filter(profile__in=usable)
+        .order_by("profile", "-number")
+        .distinct("profile")
+        .select_related("profile")
+    )
+    return sorted((one for one in newest if not one.fallback), key=lambda one: one.profile.name)
 
 
 def initial_of(version: ProfileVersion) -> dict[str, Any]:
@@ -260,6 +295,9 @@ def initial_of(version: ProfileVersion) -> dict[str, Any]:
         "detectors": json.dumps(version.detectors, indent=2) if version.detectors else "",
         "context_policy": json.dumps(version.context_policy, indent=2) if version.context_policy else "",
         "keep_key": version.key_id is not None,
+        "fallback": str(version.fallback.get("profile_version", "")),
+        "fallback_wait_s": version.fallback.get("when_wait_over_s"),
+        "fallback_on_open": version.fallback.get("on_circuit_open", True),
         "input_usd_per_mtok": _plain(version.input_usd_per_mtok),
         "output_usd_per_mtok": _plain(version.output_usd_per_mtok),
     }

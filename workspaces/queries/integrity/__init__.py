@@ -18,7 +18,7 @@ from workspaces.domain.integrity import Broken, Link, broken_links, fits_hash
 from workspaces.models import Event, Step, Task, ToolCall
 from workspaces.queries.contexts import NotRebuilt, request_of
 
-from . import budgets, calls, contexts, incidents, scratchpad, tasks, trace, usage
+from . import budgets, calls, contexts, incidents, quotas, scratchpad, tasks, trace, usage
 from .rule import Rule
 
 CHAIN = Rule("chain", "each event holds the hash of the one before and of itself, branch after branch", "event", "")
@@ -37,6 +37,7 @@ RULES = [
     *scratchpad.RULES,
     *usage.RULES,
     *budgets.RULES,
+    *quotas.RULES,
     *contexts.RULES,
     *incidents.RULES,
     REQUESTS,
@@ -108,6 +109,7 @@ def _count(table: str, task_id: int | None) -> int:
         "approval": "tool_call__task",
         "ledgerentry": "tool_call__task",
         "budgetaccount": "budget__task",
+        "quotapool": "claims__task",
     }
     return model._default_manager.filter(**{path.get(table, "task"): task_id}).count()
 

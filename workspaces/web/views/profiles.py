@@ -16,12 +16,12 @@ from workspaces.engine.probe import ProbeResult, probe
 from workspaces.models import AgentProfile, ProfileVersion, User
 from workspaces.queries.access import may_operate, visible_workspaces
 from workspaces.queries.policy_trial import NEWEST
-from workspaces.queries.profiles import policy_of
+from workspaces.queries.profiles import fallback_version, policy_of
 from workspaces.queries.tool_catalog import builtin_tools
 from workspaces.web import detectors
 from workspaces.web.access import require_role, signed_in, user_of
 from workspaces.web.errors import steering
-from workspaces.web.profile_form import ProfileForm, VersionForm, initial_of
+from workspaces.web.profile_form import ProfileForm, VersionForm, fallbacks_for, initial_of
 from workspaces.web.task_form import operated_workspaces
 
 
@@ -76,6 +76,7 @@ def show(request: HttpRequest, profile_id: int) -> HttpResponse:
         "detectors": detectors.shown(chosen.detectors),
         "options": {key: value for key, value in chosen.provider_options.items() if key != "scenario_text"},
         "policy": policy_of(chosen),
+        "fallback": fallback_version(chosen),
         "may_change": may_change(user, profile),
     }
     return render(request, "profiles/show.html", context)
@@ -113,10 +114,10 @@ def new_version(request: HttpRequest, profile_id: int) -> HttpResponse:
     user = user_of(request)
     profile = get_object_or_404(visible_profiles(user), pk=profile_id)
     _require_change(request, profile)
-    newest = _newest(profile)
+    newest, fallbacks = _newest(profile), fallbacks_for(user, profile)
     if request.method != "POST":
-        return _form_page(request, VersionForm(initial=initial_of(newest)), profile)
-    form = VersionForm(request.POST)
+        return _form_page(request, VersionForm(initial=initial_of(newest), fallbacks=fallbacks), profile)
+    form = VersionForm(request.POST, fallbacks=fallbacks)
     if form.is_valid():
         try:
             version = add_version(
@@ -193,6 +194,8 @@ def _form_page(
 
 def _field_of(refusal: Refused, otherwise: str) -> str:
     said = str(refusal)
+    if "fallback" in said:
+        return "fallback"
     if "of the server" in said:
         return "mcp_servers"
     if "the header for" in said:
