@@ -17,7 +17,7 @@
     return plotly;
   }
   const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
-  const ROLES = { prompt: "blue", output: "green", cost: "amber", share: "red" };
+  const ROLES = { prompt: "blue", output: "green", cost: "amber", share: "red", queue: "violet" };
 
   function dressed(figure) {
     const axis = { gridcolor: colour("line"), linecolor: colour("line-strong"), zerolinecolor: colour("line-strong") };

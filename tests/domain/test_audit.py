@@ -27,6 +27,8 @@ WELL = Facts(
     restorable=7,
     workspaces=1,
     model_calls=6,
+    pools=1,
+    pooled_calls=6,
     tool_calls=9,
     steps_with_manifest=6,
     rebuilt=3,
@@ -55,8 +57,9 @@ def test_there_is_a_row_for_each_failure_and_each_cluster() -> None:
 
 def test_what_does_not_exist_yet_is_missing() -> None:
     made = audit(WELL)
-    for name in ("A pool shared by tasks", "Budgets"):
-        assert item(made, name).presence is P.MISSING, name
+    for name in ("Agents that talk", "Success judged"):
+        found = [each for row in made.clusters for each in row.controls if each.name.startswith(name)]
+        assert {each.presence for each in found} == {P.MISSING}, name
     assert {row.value: row.presence for row in made.modes}["loop"] is P.PARTIAL, "a step limit stops it at the end"
 
 
@@ -80,6 +83,14 @@ def test_what_does_not_exist_yet_is_missing() -> None:
         ({"open_networks": 1}, "A completed effect", P.PARTIAL, "the ledger does not see"),
         ({"unpriced": 6}, "Usage records", P.MISSING, "price of 6"),
         ({"unpriced": 2}, "Usage records", P.PARTIAL, "price of 2"),
+        ({}, "A pool shared by tasks", P.PRESENT, "6 calls admitted by 1 pool"),
+        ({"pools_unlimited": 1}, "A pool shared by tasks", P.PARTIAL, "limits of 1 are not known"),
+        ({"pools": 0, "pooled_calls": 0}, "A pool shared by tasks", P.MISSING, "none of them through a pool"),
+        ({"pools": 0, "model_calls": 0}, "A pool shared by tasks", P.PARTIAL, "no call was made yet"),
+        ({"pools_not_closed": 1, "circuits_opened": 2}, "Retries paid", P.PARTIAL, "1 pool not closed again"),
+        ({}, "Budgets", P.MISSING, "none is set"),
+        ({"budgets": 1, "tasks_with_budget": 1}, "Budgets", P.PRESENT, "1 budget in force"),
+        ({"budgets": 1, "tasks": 3, "tasks_with_budget": 1}, "Budgets", P.PARTIAL, "2 of 3 tasks have none"),
         ({"results_without_hash": 2}, "Calls with", P.PARTIAL, "2 of 9"),
         ({"exit_conditions": 0}, "Exit condition", P.MISSING, "0 of 1 task"),
         ({"questions": 3, "questions_expired": 1}, "A question", P.PARTIAL, "1 expired"),

@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 from django.db import connection
 
-from tests.harness import scripted_profile, work
+from tests.harness import make_workspace, scripted_profile, work
 from tests.web.pages import Page, page, words
 from tests.web.people import Desk
 from tests.web.troubled import looped, reported
 from workspaces.actions.tasks import create_task
-from workspaces.models import Workspace
+from workspaces.models import Budget, Workspace
+from workspaces.queries.database import database_now
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -34,7 +35,10 @@ def test_a_tasks_audit_names_the_artifact_of_each_failure(desk: Desk, signed_in:
     assert "checked just now" in chain
     assert "partial" in said(seen, "lost_history", "Checkpoints"), "the local driver isolates nothing"
     assert "present 3 steps rebuilt just now, hash equal" in said(seen, "truncation", "Requests rebuilt")
-    assert "missing" in said(seen, "quota", "A pool shared by tasks")
+    pool = said(seen, "quota", "A pool shared by tasks")
+    assert "partial" in pool, "nobody knows the limits of a scripted scenario"
+    assert "admitted by 1 pool; the limits of 1 are not known" in pool
+    assert "missing none is set" in said(seen, "quota", "Budgets")
     assert "1 incident" in seen.text("#audit-loop th")
     link = seen.one("#audit-loop th a")
     assert link["href"] == f"/incidents/?mode=loop&task={task.pk}"
@@ -85,7 +89,7 @@ def test_it_is_downloaded_as_json_and_as_markdown(desk: Desk, signed_in: Any) ->
     assert told["counts"]["missing"] >= 2
     text = client.get(f"/tasks/{task.pk}/audit/?format=markdown").content.decode()
     assert text.startswith(f"# Structural audit of task {task.pk}\n")
-    assert "| control: A pool shared by tasks | missing |" in text
+    assert "| control: Budgets | missing |" in text
     assert all(len(re.split(r"(?<!\\)\|", line)) == 6 for line in text.splitlines() if line.startswith("| "))
 
 
@@ -116,3 +120,16 @@ def test_an_open_network_is_told_as_a_way_round_the_gate(desk: Desk, signed_in: 
     gate = said(seen, "bad_call", "Tools that go through the gate")
     assert "partial" in gate
     assert f"commands of {version} reach the network by themselves" in gate
+
+
+def test_a_budget_above_some_of_the_tasks_is_partial(desk: Desk, signed_in: Any) -> None:
+    desk.task()
+    other = make_workspace(desk.owner)
+    create_task(workspace=other, profile_version=desk.version, instruction="Go.", actor=desk.owner, hold=True)
+    fields = {"period": "month", "limit_tokens": 1_000, "created_by": desk.staff, "created_at": database_now()}
+    Budget.objects.create(scope="workspace", workspace=other, **fields)
+    seen = page(signed_in(desk.owner).get("/audit/"))
+    assert "partial 1 budget in force" in said(seen, "quota", "Budgets")
+    assert "1 of 2 tasks have none above them" in said(seen, "compounding", "Budgets")
+    Budget.objects.create(scope="site", **fields)
+    assert "present 2 budgets in force" in said(page(signed_in(desk.owner).get("/audit/")), "quota", "Budgets")

@@ -8,6 +8,7 @@ import asyncio
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from tests.harness import SEND_INVOICE, events, work
 from tests.tools.test_mcp import definition
 from tests.web.pages import page
 from tests.web.people import HELD, Desk
+from tests.web.pooled import hold, make_pool, noticed, past, wait_in
 from tests.web.sockets import Socket
 from tests.web.troubled import finding_of, looped, nudged, reported
 from workspaces.actions.escalations import answer_escalation
@@ -79,7 +81,10 @@ def routes(patterns: list[Any], before: str = "") -> Iterator[str]:
 
 def filled(route: str, ids: dict[str, Any]) -> str:
     path = (
-        route.replace("<slug:panel>", "scratchpad").replace("^", "").replace("(?P<by>steps|agents).json$", "steps.json")
+        route.replace("<slug:panel>", "scratchpad")
+        .replace("<slug:chart>", "calls")
+        .replace("^", "")
+        .replace("(?P<by>steps|agents).json$", "steps.json")
     )
     for name, value in ids.items():
         path = path.replace(f"<int:{name}>", str(value))
@@ -124,6 +129,13 @@ def full(desk: Desk) -> Full:
         mine = report(pen, finding_of(other, pattern=BAD[:40], **bad)).incident
     acknowledge_incident(incident.pk, actor=desk.owner, reason=BAD)
     again = desk.held_call()
+    pool = make_pool(
+        name=BAD, group=BAD, base_url=BAD, blocked_reason=BAD, blocked_until=task.created_at + timedelta(days=1)
+    )
+    past(pool)
+    noticed(pool, BAD, task=task, actor=desk.owner)
+    wait_in(pool, desk.task(BAD))
+    hold(pool, desk.task(BAD + "2"))
     return Full(
         desk,
         {
@@ -140,6 +152,7 @@ def full(desk: Desk) -> Full:
             "workspace_id": desk.workspace.pk,
             "command_id": 1,
             "latch_id": 1,
+            "pool_id": pool.pk,
         },
     )
 

@@ -39,15 +39,9 @@ def forget_pools() -> None:
         _known.clear()
 
 
-def place_of(version: ProfileVersion) -> dict[str, str]:
-    """What all pools of a version have in common."""
-    address = version.base_url.rstrip("/")
-    return {"provider": version.provider, "base_url": address, "account": version.account}
-
-
 def _stored(version: ProfileVersion, model: str) -> int | None:
     """One made by hand goes first, the narrowest of those whose glob fits."""
-    pools = QuotaPool.objects.filter(**place_of(version), retired_at=None).order_by("pk")
+    pools = QuotaPool.objects.filter(**version.allowance, retired_at=None).order_by("pk")
     found = list(pools.values_list("pk", "group", "by_hand"))
     fitting = [(len(group), pk) for pk, group, by_hand in found if by_hand and fnmatchcase(model, group)]
     if fitting:
@@ -56,7 +50,7 @@ def _stored(version: ProfileVersion, model: str) -> int | None:
 
 
 def _made(version: ProfileVersion, model: str) -> int:
-    place = place_of(version)
+    place = version.allowance
     pool = QuotaPool(**place, group=model, name=_name(version, model), created_at=database_now())
     QuotaPool.objects.bulk_create([pool], ignore_conflicts=True)  # somebody else may just have made it
     return QuotaPool.objects.filter(**place, group=model, retired_at=None).values_list("pk", flat=True).get()

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from workspaces.domain import audit_items as items
 from workspaces.domain.audit_facts import Facts, Item, Presence, Proof, Role
+from workspaces.domain.audit_quota import quota
 from workspaces.domain.audit_words import incident_count, incident_proof
 from workspaces.domain.incident_words import CLUSTERS, MODES
 from workspaces.domain.incidents import Cluster, FailureMode, IncidentKind, clusters_of, kinds_of
@@ -56,7 +57,7 @@ class Audit:
 def audit(facts: Facts) -> Audit:
     by_mode = {
         M.LOST_HISTORY: items.lost_history(facts),
-        M.QUOTA: items.quota(facts),
+        M.QUOTA: quota(facts),
         M.LOOP: items.loop(facts),
         M.PARALYSIS: items.paralysis(facts),
         M.TRUNCATION: items.truncation(facts),

@@ -87,6 +87,16 @@ class Facts:
     rate_limits: int = 0
     quota_waits: int = 0
     unpriced: int = 0
+    pools: int = 0  # quota pools that the calls drew on
+    pools_unlimited: int = 0  # of them, with no limit that anybody set or that the provider told
+    pools_not_closed: int = 0  # of them, whose circuit is open or half open
+    pooled_calls: int = 0  # that went through a pool
+    queued_now: int = 0  # tasks that wait in a pool's queue
+    circuits_opened: int = 0
+    fallbacks: int = 0
+    budgets: int = 0  # in force above the tasks
+    tasks_with_budget: int = 0
+    budget_waits: int = 0
     # tool calls
     tool_calls: int = 0
     results_without_hash: int = 0

@@ -7,6 +7,7 @@ or that something goes round, is partial or missing.
 from __future__ import annotations
 
 from workspaces.domain.audit_facts import Facts, Item, Presence, Proof, ToolsFacts
+from workspaces.domain.audit_quota import budgets
 from workspaces.domain.audit_words import (
     artifact,
     control,
@@ -106,39 +107,6 @@ def _checkpoints(facts: Facts) -> tuple[Presence, str]:
     if not facts.restorable:
         return P.MISSING, "; ".join(told)
     return (P.PRESENT if len(told) == 1 else P.PARTIAL), "; ".join(told)
-
-
-def quota(facts: Facts) -> list[Item]:
-    priced = facts.model_calls - facts.unpriced
-    return [
-        artifact(
-            "Waits and refusals, in the trace",
-            P.PRESENT,
-            f"{n(facts.quota_waits, 'wait')} for quota, {n(facts.rate_limits, 'rate limit')} and "
-            f"{n(facts.provider_failures, 'provider failure')} recorded",
-            trace(facts, group="model", words="Model events"), C.COORDINATION,
-        ),
-        artifact(
-            "Usage records, priced",
-            P.PRESENT if priced == facts.model_calls else P.PARTIAL if priced else P.MISSING,
-            f"{n(facts.model_calls, 'model call')}"
-            + (f", the price of {facts.unpriced:,} is not known" if facts.unpriced else ", each with its price"),
-            page(facts, "context", "Tokens and cost"), C.MEASUREMENT,
-        ),
-        control(
-            "A wait instead of a blind retry",
-            P.PRESENT,
-            "a failed request waits as long as the provider said, and its worker is free; after that a person is asked",
-            page(facts, "questions", "Questions"), C.COORDINATION,
-        ),
-        control(
-            "A pool shared by tasks",
-            P.MISSING,
-            "a pool shared by tasks does not exist yet: each task learns of an exhausted quota by itself",
-            (), C.COORDINATION,
-        ),
-        detector(facts, "Storm detector", (K.STORM,), C.COORDINATION),
-    ]  # fmt: skip
 
 
 def loop(facts: Facts) -> list[Item]:
@@ -347,12 +315,7 @@ def compounding(facts: Facts) -> list[Item]:
             "a workspace's disk is held by one task; a fork gets a copy of its own",
             (Proof("Workspaces", "workspaces"),), C.COORDINATION,
         ),
-        control(
-            "Budgets",
-            P.MISSING,
-            "there are none yet: cost is counted and shown, and nothing stops it but the step limit and a person",
-            (), C.COORDINATION, C.LONG_HORIZON,
-        ),
+        budgets(facts),
     ]  # fmt: skip
 
 

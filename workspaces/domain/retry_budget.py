@@ -159,6 +159,12 @@ def unblock(state: PoolState) -> None:
         state.retry_tokens = None
 
 
+def probe_now(state: PoolState, now: float) -> None:
+    """By hand: an open circuit lets one call try at once. Its outcome counts as that of any probe."""
+    state.blocked_until, state.refusals = 0.0, 0
+    state.open_until = min(state.open_until, now)
+
+
 def _ended_badly(state: PoolState, policy: RetryPolicy, task: int, now: float, random: Random) -> None:
     state.failing += (1 - state.failing) * LATELY
     if state.circuit == HALF_OPEN and state.probe == task:

@@ -124,7 +124,7 @@ class ProfileVersion(models.Model):
 
     @property
     def account(self) -> str:
-        """Who shares a provider's allowance with this version, at its address: the same key, typed by whomever."""
+        """Whose allowance its calls use at its address: that of its key, however often the same key was typed."""
         if self.provider == ProfileVersion.Provider.SCRIPTED:
             return f"profile:{self.profile_id}"
         if self.key is not None:
@@ -135,6 +135,11 @@ class ProfileVersion(models.Model):
             return ProviderKey.fingerprint_of(self.headers.open())
         except InvalidToken:
             return f"key:{self.headers_id}"
+
+    @property
+    def allowance(self) -> dict[str, str]:
+        """What all quota pools of its calls have in common."""
+        return {"provider": self.provider, "base_url": self.base_url.rstrip("/"), "account": self.account}
 
     def opened_headers(self) -> dict[str, str]:
         """The extra request headers with their values. Raises InvalidToken as ProviderKey.open does."""

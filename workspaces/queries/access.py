@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+from fnmatch import fnmatchcase
+
 from django.contrib.auth.models import AnonymousUser
 from django.db.models import Q, QuerySet
 
 from workspaces.domain.roles import Role, at_least
-from workspaces.models import AgentProfile, Escalation, Incident, Membership, Task, User, Workspace
+from workspaces.models import (
+    AgentProfile,
+    Escalation,
+    Incident,
+    Membership,
+    ProfileVersion,
+    QuotaClaim,
+    QuotaPool,
+    Task,
+    User,
+    Workspace,
+)
 
 
 def visible_workspaces(user: User | AnonymousUser) -> QuerySet[Workspace]:
@@ -28,6 +41,29 @@ def visible_escalations(user: User | AnonymousUser) -> QuerySet[Escalation]:
 
 def visible_incidents(user: User | AnonymousUser) -> QuerySet[Incident]:
     return Incident.objects.filter(task__in=visible_tasks(user))
+
+
+def visible_pools(user: User | AnonymousUser) -> QuerySet[QuotaPool]:
+    """Those that tasks or profiles of the user's workspaces draw on; site staff see all. Retired ones are among them.
+
+    That a pool is visible says nothing of who else draws on it: others' tasks and names stay theirs.
+    """
+    if not user.is_authenticated:
+        return QuotaPool.objects.none()
+    if user.is_staff:
+        return QuotaPool.objects.all()
+    mine = visible_workspaces(user)
+    drawn = QuotaClaim.objects.filter(task__workspace__in=mine).values_list("pool", flat=True)
+    versions = ProfileVersion.objects.filter(profile__workspace__in=mine).select_related("key", "headers")
+    theirs = {(*each.allowance.values(), each.model) for each in versions}
+    pools = QuotaPool.objects.values_list("pk", "provider", "base_url", "account", "group") if theirs else ()
+    named = {
+        pk
+        for pk, *where, group in pools
+        for *at, model in theirs
+        if where == at and (model == group or fnmatchcase(model, group))
+    }
+    return QuotaPool.objects.filter(Q(pk__in=drawn) | Q(pk__in=named))
 
 
 def usable_profiles(user: User | AnonymousUser, workspace: Workspace | None = None) -> QuerySet[AgentProfile]:

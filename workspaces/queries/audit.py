@@ -5,7 +5,8 @@ What is asked of events is asked of a bounded number of tasks, so that the page 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from django.contrib.auth.models import AnonymousUser
@@ -19,10 +20,20 @@ from workspaces.domain.events import EventKind
 from workspaces.domain.incidents import IncidentKind, IncidentState
 from workspaces.domain.isolation import NetworkMode
 from workspaces.domain.results import ResultClass
-from workspaces.domain.states import EscalationKind, EscalationStatus, ModelCallStatus, Verdict, WaitingFor
+from workspaces.domain.states import (
+    Circuit,
+    ClaimState,
+    EscalationKind,
+    EscalationStatus,
+    ModelCallStatus,
+    NoticeKind,
+    Verdict,
+    WaitingFor,
+)
 from workspaces.models import (
     Approval,
     Branch,
+    Budget,
     Checkpoint,
     Escalation,
     Event,
@@ -32,6 +43,9 @@ from workspaces.models import (
     Message,
     ModelCall,
     ProfileVersion,
+    QuotaClaim,
+    QuotaNotice,
+    QuotaPool,
     ScratchpadEdit,
     Step,
     Task,
@@ -40,6 +54,7 @@ from workspaces.models import (
     User,
     Workspace,
 )
+from workspaces.models.budgets import SCOPED
 
 from .access import visible_tasks
 from .calibration import calibration_of
@@ -69,6 +84,8 @@ def _facts(ids: Sequence[int], *, task: int | None, breaks: int | None) -> Facts
     counts |= _history(ids)
     counts |= _effects(ids)
     counts |= _provider(ids)
+    counts |= _quota(ids)
+    counts |= _budgets(ids)
     counts |= _calls(ids)
     counts |= _context(ids)
     counts |= _people(ids)
@@ -137,10 +154,66 @@ def _provider(ids: Sequence[int]) -> dict[str, Any]:
         provider_failures=Count("pk", filter=failed),
         rate_limits=Count("pk", filter=failed & Q(error_kind="rate_limit")),
     )
-    waits = Event.objects.filter(
-        task__in=ids, kind=EventKind.TASK_WAITING.value, data__waiting_for=WaitingFor.QUOTA.value
+    waits = Event.objects.filter(task__in=ids, kind=EventKind.TASK_WAITING.value).aggregate(
+        quota_waits=Count("pk", filter=Q(data__waiting_for=WaitingFor.QUOTA.value)),
+        budget_waits=Count("pk", filter=Q(data__waiting_for=WaitingFor.BUDGET.value)),
     )
-    return {**found, "quota_waits": waits.count()}
+    return {**found, **waits}
+
+
+def _quota(ids: Sequence[int]) -> dict[str, Any]:
+    calls = ModelCall.objects.filter(task__in=ids, status=ModelCallStatus.REPLIED.value, pool__isnull=False)
+    pools = QuotaPool.objects.filter(pk__in=calls.values("pool"))
+    notices = QuotaNotice.objects.filter(pool__in=calls.values("pool")).aggregate(
+        circuits_opened=Count("pk", filter=Q(kind=NoticeKind.CIRCUIT_OPENED.value)),
+        fallbacks=Count("pk", filter=Q(kind=NoticeKind.FALLBACK.value, task__in=ids)),
+    )
+    return {
+        **pools.aggregate(
+            pools=Count("pk"),
+            pools_unlimited=Count("pk", filter=Q(limits={}, learned={})),
+            pools_not_closed=Count("pk", filter=~Q(circuit=Circuit.CLOSED.value)),
+        ),
+        **notices,
+        "pooled_calls": calls.count(),
+        "queued_now": QuotaClaim.objects.filter(task__in=ids, state=ClaimState.WAITING.value).count(),
+    }
+
+
+def _budgets(ids: Sequence[int]) -> dict[str, Any]:
+    """Those in force above the tasks. A fork draws on the budgets of what it was forked from."""
+    standing: dict[tuple[str, int | None], set[int]] = defaultdict(set)
+    for pk, *named in Budget.objects.filter(ended_at=None).values_list("pk", *SCOPED):
+        scope, of = next(((name, of) for name, of in zip(SCOPED, named, strict=True) if of), ("site", None))
+        standing[scope, of].add(pk)
+    if not standing:
+        return {"budgets": 0, "tasks_with_budget": 0}
+    rows = Task.objects.filter(pk__in=ids).values_list(
+        "pk", "root", "created_by", "profile_version__profile", "workspace"
+    )
+    lines = _lines_of(row[-1] for row in rows)
+    used: set[int] = set()
+    covered = 0
+    for pk, root, user, profile, workspace in rows:
+        keys = [("site", None), ("user", user), ("profile", profile), ("task", pk), ("task", root)]
+        above = set().union(*(standing.get(key, ()) for key in keys + [("workspace", of) for of in lines[workspace]]))
+        used |= above
+        covered += bool(above)
+    return {"budgets": len(used), "tasks_with_budget": covered}
+
+
+def _lines_of(workspaces: Iterable[int]) -> dict[int, list[int]]:
+    """Each workspace with those that it was forked from. One query for each generation."""
+    lines = {pk: [pk] for pk in workspaces}
+    while True:
+        ends = {line[-1] for line in lines.values()}
+        forks = Workspace.objects.filter(pk__in=ends).values_list("pk", "forked_from")
+        parents = {pk: parent for pk, parent in forks if parent is not None}
+        longer = [line for line in lines.values() if line[-1] in parents]
+        for line in longer:
+            line.append(parents[line[-1]])
+        if not longer:
+            return lines
 
 
 def _calls(ids: Sequence[int]) -> dict[str, Any]:

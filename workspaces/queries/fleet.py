@@ -29,8 +29,8 @@ from django.db.models import (
 )
 from django.db.models.functions import Coalesce
 
-from workspaces.domain.states import EscalationStatus, TaskStatus
-from workspaces.models import AgentProfile, Escalation, Event, Latch, Step, Task, User, Workspace
+from workspaces.domain.states import ClaimState, EscalationStatus, TaskStatus, WaitingFor
+from workspaces.models import AgentProfile, Escalation, Event, Latch, QuotaClaim, Step, Task, User, Workspace
 
 from .access import visible_tasks, visible_workspaces
 from .database import database_now
@@ -60,6 +60,7 @@ class Filters:
     workspace: int | None = None
     user: int | None = None
     profile: int | None = None
+    pool: int | None = None  # waits in this quota pool's queue
     text: str = ""
     sort: str = "attention"
     page: int = 1
@@ -74,6 +75,7 @@ class Filters:
             workspace=_number(query.get("workspace")),
             user=_number(query.get("user")),
             profile=_number(query.get("profile")),
+            pool=_number(query.get("pool")),
             text=query.get("q", "").replace("\x00", "").strip()[:200],
             sort=sort if sort in SORTS else "attention",
             page=max(1, _number(query.get("page")) or 1),
@@ -88,6 +90,7 @@ class Filters:
             "workspace": changed.workspace,
             "user": changed.user,
             "profile": changed.profile,
+            "pool": changed.pool,
             "q": changed.text,
             "sort": "" if changed.sort == "attention" else changed.sort,
             "page": changed.page if changed.page > 1 else "",
@@ -145,6 +148,9 @@ def filtered(user: User | AnonymousUser, filters: Filters, now: datetime) -> Que
         tasks = tasks.filter(created_by_id=filters.user)
     if filters.profile:
         tasks = tasks.filter(profile_version__profile_id=filters.profile)
+    if filters.pool:
+        waiting = QuotaClaim.objects.filter(task=OuterRef("pk"), pool=filters.pool, state=ClaimState.WAITING.value)
+        tasks = tasks.filter(Exists(waiting), status=TaskStatus.WAITING.value, waiting_for=WaitingFor.QUOTA.value)
     if filters.text:
         match = Q(title__icontains=filters.text) | Q(instruction__icontains=filters.text)
         number = filters.text.removeprefix("#")
@@ -204,6 +210,13 @@ def rows(user: User | AnonymousUser, ids: Sequence[int]) -> list[Task]:
             step_number=Coalesce(
                 Subquery(Step.objects.filter(branch=OuterRef("branch")).order_by("-number").values("number")[:1]),
                 F("branch__first_step") - 1,
+            ),
+            waits_in_pool=Subquery(
+                QuotaClaim.objects.filter(
+                    task=OuterRef("pk"), state__in=[ClaimState.WAITING.value, ClaimState.GRANTED.value]
+                )
+                .order_by("-queued_at")
+                .values("pool")[:1]
             ),
         )
     )

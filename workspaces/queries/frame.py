@@ -16,6 +16,7 @@ SECTIONS = (
     ("/inbox/", "inbox"),
     ("/incidents/", "incidents"),
     ("/audit/", "incidents"),
+    ("/quota/", "quota"),
     ("/workspaces/", "workspaces"),
     ("/profiles/", "profiles"),
     ("/nodes/", "nodes"),

@@ -186,6 +186,12 @@ def short(count: int) -> str:
 
 
 @register.filter
+def figure(count: int) -> SafeString:
+    """A count in a narrow place: short, exact on hover."""
+    return format_html('<span title="{}">{}</span>', f"{count:,}", short(count))
+
+
+@register.filter
 def usd(amount: Decimal | None) -> SafeString | str:
     """Short, all nine places on hover. None is a price that nobody told us, not zero."""
     if amount is None:

@@ -38,6 +38,7 @@ _PAGES: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "fleet": lambda of: reverse("fleet"),
     "workspaces": lambda of: reverse("workspaces"),
     "profiles": lambda of: reverse("profiles"),
+    "quota": lambda of: reverse("quota"),
     "recurrence": lambda of: reverse("incidents-recurrence"),
     "compounding": lambda of: reverse("incidents-compounding"),
 }

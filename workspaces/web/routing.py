@@ -8,6 +8,7 @@ from django.urls import path, re_path
 from .consumers.fleet import FleetConsumer
 from .consumers.inbox import InboxConsumer
 from .consumers.incidents import IncidentConsumer, IncidentsConsumer
+from .consumers.quota import PoolConsumer, QuotaConsumer
 from .consumers.terminal import TerminalConsumer
 from .task_routing import websocket_urlpatterns as task_patterns
 
@@ -24,6 +25,8 @@ websocket_urlpatterns = [
     path("ws/inbox/", InboxConsumer.as_asgi()),
     path("ws/incidents/", IncidentsConsumer.as_asgi()),
     path("ws/incidents/<int:incident_id>/", IncidentConsumer.as_asgi()),
+    path("ws/quota/", QuotaConsumer.as_asgi()),
+    path("ws/quota/<int:pool_id>/", PoolConsumer.as_asgi()),
     path("ws/workspaces/<int:workspace_id>/terminal/", TerminalConsumer.as_asgi()),
     *task_patterns,
     re_path("", Nowhere.as_asgi()),

@@ -9,7 +9,9 @@ from workspaces.domain.states import TaskStatus
 from workspaces.models import Task
 from workspaces.queries.approvals import standing_of
 from workspaces.queries.checkpoints import LISTED, checkpoints_of
+from workspaces.queries.database import database_now
 from workspaces.queries.incidents import of_task
+from workspaces.queries.quota_line import wait_of
 from workspaces.queries.scratchpad import authors_of
 from workspaces.queries.task_page import head_of
 from workspaces.queries.trace import TraceFilter, current_line, trace_page
@@ -17,6 +19,7 @@ from workspaces.queries.tuning import asked_with
 from workspaces.queries.usage import usage_by_step
 from workspaces.queries.windows import context_use, learned_from
 
+from .quota_parts import wait_context
 from .trace_rows import rows_of
 
 BUSY = frozenset({TaskStatus.QUEUED.value, TaskStatus.RUNNING.value, TaskStatus.PAUSING.value})
@@ -37,7 +40,12 @@ STEPS_LISTED = 12
 
 
 def head_context(task: Task, can_operate: bool) -> dict[str, Any]:
-    return {"head": head_of(task), "task": task, "can_operate": can_operate}
+    return {
+        "head": head_of(task),
+        "task": task,
+        "can_operate": can_operate,
+        **wait_context(wait_of(task, database_now())),
+    }
 
 
 def trace_context(task: Task, wanted: TraceFilter, before: int | None, can_operate: bool) -> dict[str, Any]:

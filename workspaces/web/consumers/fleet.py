@@ -9,6 +9,7 @@ from django.template.loader import render_to_string
 from workspaces.queries import fleet
 from workspaces.web.fleet_counts import tiles
 from workspaces.web.frame_counts import frame_counts
+from workspaces.web.quota_parts import quota_waits
 
 from .lists import LiveList
 
@@ -45,4 +46,6 @@ class FleetConsumer(LiveList):
 def counts_html(consumer: FleetConsumer) -> str:
     counted = fleet.counts(consumer.user, consumer.filters)
     counts: str = render_to_string("fleet/_counts.html", {"counts": tiles(counted, consumer.filters), "oob": True})
-    return counts + frame_counts(consumer.user)
+    filters = consumer.filters
+    context = {"quota_waits": quota_waits(consumer.user, filters), "filters": filters, "oob": True}
+    return counts + render_to_string("fleet/_quota_waits.html", context) + frame_counts(consumer.user)

@@ -8,6 +8,7 @@ late message of the channel layer changes nothing but the delay. Nothing is chan
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 import time
@@ -17,11 +18,14 @@ from channels.db import database_sync_to_async
 from django.template.loader import render_to_string
 
 from workspaces.domain.events import EventKind
-from workspaces.domain.states import TaskStatus
+from workspaces.domain.states import TaskStatus, WaitingFor
 from workspaces.models import Event, Task, User
 from workspaces.queries.access import may_operate, visible_tasks
+from workspaces.queries.database import database_now
 from workspaces.queries.escalations import cards_of_tasks
+from workspaces.queries.quota_line import wait_of
 from workspaces.queries.trace import Running, TraceFilter, current_line, events_after, group_of, running_now
+from workspaces.web.quota_parts import wait_context
 from workspaces.web.task_parts import BUSY, LIVE_PANELS, head_context, panel_context
 from workspaces.web.trace_rows import rows_of
 
@@ -31,6 +35,7 @@ from .watcher import Watcher
 logger = logging.getLogger(__name__)
 
 FLUSH_EVERY_S = 0.25
+LOOK_EVERY_S = 5.0  # at a quota pool, while the task waits in its queue: a place moves without any event of the task
 CHECK_EVERY_S = 2.0  # of access, while only passing text arrives
 BATCH_EVENTS = 100
 TOO_FAR_BEHIND = 500
@@ -58,6 +63,8 @@ class TaskConsumer(Watcher):
         self.more = False  # rows are left to send
         self.busy = False  # calls come and go: their place is kept
         self.frozen = False  # what runs was halted by a pause
+        self.queued = False  # it waits for quota
+        self.place = ""  # in the queue, as it was sent last
         self.checked_at = time.monotonic()
         self.woken = asyncio.Event()
         await self.channel_layer.group_add(self.group, self.channel_name)
@@ -120,7 +127,8 @@ class TaskConsumer(Watcher):
         """The one sender of rows, so that they go out in order; at most four times a second."""
         try:
             while True:
-                await self.woken.wait()
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self.woken.wait(), LOOK_EVERY_S if self.queued else None)
                 self.woken.clear()
                 if self.seq is not None:
                     html = await database_sync_to_async(self._news)()
@@ -162,7 +170,7 @@ class TaskConsumer(Watcher):
         behind = task.last_seq - self.seq
         self.more = False
         if behind <= 0 and not self.fresh:
-            return ""
+            return self._queue(task)
         self.fresh = False
         operate = may_operate(self.user, task.workspace)
         events: list[Event] = []
@@ -177,6 +185,7 @@ class TaskConsumer(Watcher):
             self.more = task.last_seq > self.seq
         self.busy = task.status in BUSY
         self.frozen = task.status == TaskStatus.PAUSED.value
+        self.queued = task.waiting_for == WaitingFor.QUOTA.value
         self.running = {(each.what, each.pk): each for each in running_now(task)}
         self.texts = {key: text for key, text in self.texts.items() if key in self.running}
         parts = [self._rows(task, events, behind, operate), self._latest()]
@@ -186,6 +195,17 @@ class TaskConsumer(Watcher):
             context = {**panel_context(task, self.panel, operate), "oob": True}
             parts.append(render_to_string(LIVE_PANELS[self.panel], context))
         return "".join(parts)
+
+    def _queue(self, task: Task) -> str:
+        """Its place in the queue, when that has changed."""
+        if not self.queued:
+            return ""
+        context = {**wait_context(wait_of(task, database_now())), "oob": True}
+        html: str = render_to_string("tasks/_quota.html", context) if context["quota_wait"] else ""
+        if html == self.place:
+            return ""
+        self.place = html
+        return html
 
     def _rows(self, task: Task, events: list[Event], behind: int, operate: bool) -> str:
         wanted = self.wanted

@@ -20,6 +20,7 @@ from workspaces.queries.database import is_away
 from workspaces.web.access import NEEDS, is_htmx, signed_in, user_of
 from workspaces.web.errors import steering
 from workspaces.web.fleet_counts import tiles
+from workspaces.web.quota_parts import quota_waits
 from workspaces.web.views.latches import reason_of
 
 MAX_AT_ONCE = 500
@@ -54,6 +55,7 @@ def show(request: HttpRequest) -> HttpResponse:
         return render(request, "fleet/_list.html", context)
     context |= {
         "counts": tiles(fleet.counts(user, filters), filters),
+        "quota_waits": quota_waits(user, filters),
         "holds": [Hold.of(latch, user) for latch in fleet.standing_holds(user)],
         "sorts": SORT_WORDS,
     }
