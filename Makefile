@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 UV_VERSION := 0.13.9
 
-.PHONY: help up test test-long check lint fmt lock test-model chaos bench-engine bench-sleep bench-idle bench-retention bench-detectors bench-context pictures sandbox-image
+.PHONY: help up test test-long check lint fmt lock test-model chaos bench-engine bench-sleep bench-idle bench-retention bench-detectors bench-context bench-quota pictures sandbox-image
 
 help:
 	@echo "make up            run everything on this machine (Ctrl-C stops it)"
@@ -21,6 +21,7 @@ help:
 	@echo "make bench-idle    1,000 sleeping workspaces, and 20 that wake at once"
 	@echo "make bench-retention  what 500 steps on 500 MB keep stored"
 	@echo "make bench-context  bytes that a step writes while the history grows to 500 steps, beside LangGraph"
+	@echo "make bench-quota   admission: fairness and use of a pool in a simulation of 10,000 users, and its cost at the database"
 	@echo "make bench-detectors  precision and recall of the detectors on the labelled traces, beside others' rules"
 	@echo "make pictures      the pictures in docs/"
 
@@ -104,6 +105,10 @@ bench-context:
 bench-detectors:
 	@$(PYTHON) agentdesk/bootstrap.py test
 	@exec $(BIN)/python -m tests.bench.detectors
+
+bench-quota:
+	@$(PYTHON) agentdesk/bootstrap.py test
+	@exec $(BIN)/python -m tests.bench.quota $(ARGS)
 
 pictures:
 	@$(PYTHON) agentdesk/bootstrap.py test

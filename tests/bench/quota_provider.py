@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from workspaces.domain.quotas import Limits, Use, cost_of
 
 OUTPUT_AT_MOST = 4_096
+SMALL = 3  # tasks
 
 
 @dataclass(slots=True)
@@ -48,11 +49,9 @@ class Work:
 def work(*, users: int, tasks: int, seed: int, limits: Limits, begins_within_s: float) -> Work:
     """Most users have a task or two, some have hundreds: a Pareto distribution, cut at 800."""
     rng = random.Random(seed)
-    counts = [1] * users
     parts = [min(rng.paretovariate(1.1), 800.0) for _ in range(users)]
-    scale = (tasks - users) / sum(parts)
-    for user, part in enumerate(parts):
-        counts[user] += int(part * scale)
+    scale = (tasks - users / 2) / sum(parts)
+    counts = [max(1, int(part * scale)) for part in parts]
     for _ in range(tasks - sum(counts)):
         counts[rng.randrange(users)] += 1
     everyone, number = [], 0
@@ -80,7 +79,7 @@ def _call(rng: random.Random) -> Call:
 
 @dataclass(slots=True)
 class Provider:
-    """Counts as providers do: the last 60 s to the moment, what is in flight, and an hour in which nothing works.
+    """Counts as providers do: the last 60 s to the moment, what is in flight, and for a while nothing works.
 
     What it refuses costs nobody anything, which is kind to those who ask again and again: some count that too.
     """
@@ -151,7 +150,7 @@ class Watch:
         self.clock = 0.0  # service by weight of those who contend
         self.weight = 0.0
         self.waits: list[float] = []
-        self.small_waits: list[float] = []  # of users with at most two tasks
+        self.small_waits: list[float] = []  # of users with `SMALL` tasks at most
         self.contenders = 0
         self.least_contenders: dict[int, int] = {}  # by minute
         self.used: dict[str, Counter[int]] = {name: Counter() for name in ("requests", "input", "output")}
@@ -190,7 +189,7 @@ class Watch:
     def began(self, task: Task, call: Call, now: float) -> None:
         waited = now - task.asked_at
         self.waits.append(waited)
-        if len(self.work.tasks[task.user]) <= 2:
+        if len(self.work.tasks[task.user]) <= SMALL:
             self.small_waits.append(waited)
         minute = int(now // 60)
         self.used["requests"][minute] += 1
@@ -211,9 +210,10 @@ class Watch:
 
     def utilisation(self) -> tuple[float, int]:
         """Of the scarcest limit, over the minutes in which somebody waited from beginning to end; how many those
-        were."""
-        limits = self.work.limits
+        were. While the provider is out there is nothing to use."""
+        limits, (began, ended) = self.work.limits, self.work.outage
         full = [minute for minute, least in self.least_contenders.items() if least > 0]
+        there = sum(60 - max(0.0, min(ended, 60 * minute + 60) - max(began, 60 * minute)) for minute in full) / 60
         if not full:
             return 0.0, 0
         each = {
@@ -221,7 +221,7 @@ class Watch:
             "input": limits.input_tokens_per_minute,
             "output": limits.output_tokens_per_minute,
         }
-        parts = [sum(self.used[name][minute] for minute in full) / limit / len(full) for name, limit in each.items()]
+        parts = [sum(self.used[name][minute] for minute in full) / limit / there for name, limit in each.items()]
         return max(parts), len(full)
 
     def fairness(self) -> tuple[float, int]:

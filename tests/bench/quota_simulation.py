@@ -355,15 +355,15 @@ def simulate(*, users: int = 10_000, tasks: int = 100_000, seed: int = 5, part: 
         given = work(users=users, tasks=tasks, seed=seed, limits=limits, begins_within_s=1_200.0)
         run = strategy(given, seed)
         run.run()
-        found[run.name] = _figures(run) | {"took_s": round(time.monotonic() - began, 1)}
+        found[run.name] = figures_of(run) | {"took_s": round(time.monotonic() - began, 1)}
     return found
 
 
-def _figures(run: Run) -> dict[str, float]:
+def figures_of(run: Run) -> dict[str, float]:
     watch = run.watch
     utilisation, minutes = watch.utilisation()
     fairness, over = watch.fairness()
-    waits, small = sorted(watch.waits), sorted(watch.small_waits)
+    waits, small = sorted(watch.waits), sorted(watch.small_waits) or [0.0]
     figures = {
         "utilisation": round(utilisation, 4),
         "minutes_contended": minutes,

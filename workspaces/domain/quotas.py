@@ -124,7 +124,7 @@ class PoolState:
     refusals: int = 0
     refused_at: float = 0.0
     ramp: float | None = None  # calls in flight at most, after refusals that the limits did not foresee
-    ramp_goal: float = 0.0  # up to here it doubles
+    ramp_goal: float = 0.0  # up to here it grows fast
     # waits.py
     typical_s: float = 0.0  # a call's duration, lately
     typical_output: float = 0.25  # output that was made, of what was held

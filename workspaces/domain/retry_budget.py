@@ -109,7 +109,7 @@ def succeeded(state: PoolState, policy: RetryPolicy, task: int, granted_at: floa
     state.refusals = 0
     state.failing -= state.failing * LATELY
     if state.ramp is not None and granted_at >= state.refused_at:
-        state.ramp += 1.0 if state.ramp < state.ramp_goal else max(1.0 / state.ramp, 0.1)
+        state.ramp += 2.0 if state.ramp < state.ramp_goal else max(1.0 / state.ramp, 0.1)
         if state.ramp > state.in_flight + state.waiting + 1:
             state.ramp = None
 
@@ -172,8 +172,8 @@ def _ended_badly(state: PoolState, policy: RetryPolicy, task: int, now: float, r
 
 
 def _slow_down(state: PoolState) -> None:
-    """Half as many at once; from there twice as many with each round of answers up to nearly what was, then little by
-    little. A refusal with far fewer in flight than that has hardly to do with how many they are."""
+    """Half as many at once; from there three times as many with each round of answers up to nearly what was, then
+    little by little. A refusal with far fewer in flight than that has hardly to do with how many they are."""
     before = state.in_flight if state.ramp is None else min(state.ramp, state.in_flight)
     state.ramp = max(1.0, before / 2)
     state.ramp_goal = before * NEARLY if before > state.ramp_goal * 0.6 else state.ramp_goal * 0.9

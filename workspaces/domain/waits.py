@@ -101,8 +101,8 @@ def expected_wait_s(state: PoolState, limits: Limits, ahead: Use, now: float) ->
     if beyond > 0:
         waits.append(beyond * usual_s / at_once)
     if limit := limits.tokens_per_day:
-        today = state.day_tokens + held + _of(ahead.input_tokens, ahead, limit)
-        today += ahead.output_tokens * state.typical_output
+        need = ahead.input_tokens + ahead.output_tokens * state.typical_output
+        today = state.day_tokens + held + (min(need, limit) if ahead.requests == 1 else need)
         if today > limit:
             waits.append(_midnight(now) - now + DAY_S * max(0, ceil(today / limit) - 2))
     return held_back_s(state, now) + max(waits)
@@ -138,16 +138,15 @@ def _told(state: PoolState, limits: Limits, use: Use, reason: str, now: float) -
         case "blocked":
             until = state.blocked_until
             return until, f"the provider turned calls away; nothing is sent to it for {_s(until - now)}"
-        case "circuit" if state.circuit == OPEN:
+        case "circuit" if state.probe is None:
             until = state.open_until
             return until, f"too many calls failed; one call tries again {_in(until - now)}"
         case "circuit":
             return None, "too many calls failed; one call is trying whether the provider answers again"
         case "ramp":
-            most = int(state.ramp or 1)
-            return None, f"after refusals at most {most:,} at once, more with each answer"
+            return None, f"after refusals at most {int(state.ramp or 1):,} at once, more with each answer"
         case "concurrent_calls":
-            return None, f"all {limit:,} calls at once are in flight"
+            return None, _all_in_flight(limit)
         case "requests_per_minute":
             after = _window_s(state, 1, limit, 0, use.requests, now)
             return now + after, f"{state.requests:,} of {limit:,} requests a minute are used; room {_in(after)}"
@@ -170,6 +169,10 @@ def _told(state: PoolState, limits: Limits, use: Use, reason: str, now: float) -
             taken = f"{state.day_tokens + state.held_output:,} of {limit:,} tokens a day are used or held"
             return until, f"{taken}; the next day begins {_in(until - now)} (00:00 UTC)"
     return now, ""
+
+
+def _all_in_flight(limit: int) -> str:
+    return "the one call at a time is in flight" if limit == 1 else f"all {limit:,} calls at once are in flight"
 
 
 def _window_s(state: PoolState, column: int, limit: int, held: float, need: float, now: float) -> float:
