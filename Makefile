@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 UV_VERSION := 0.13.9
 
-.PHONY: help up test test-long check lint fmt lock test-model chaos bench-engine bench-sleep bench-idle bench-retention bench-detectors bench-context bench-quota pictures sandbox-image
+.PHONY: help up test test-long check lint fmt lock test-model chaos bench-engine bench-sleep bench-idle bench-retention bench-detectors bench-context bench-quota bench-costs pictures sandbox-image
 
 help:
 	@echo "make up            run everything on this machine (Ctrl-C stops it)"
@@ -23,6 +23,7 @@ help:
 	@echo "make bench-context  bytes that a step writes while the history grows to 500 steps, beside LangGraph"
 	@echo "make bench-quota   admission: fairness and use of a pool in a simulation of 10,000 users, and its cost at the database"
 	@echo "make bench-detectors  precision and recall of the detectors on the labelled traces, beside others' rules"
+	@echo "make bench-costs  every cost page over five million usage records, and its total beside the sum of them"
 	@echo "make pictures      the pictures in docs/"
 
 up:
@@ -109,6 +110,10 @@ bench-detectors:
 bench-quota:
 	@$(PYTHON) agentdesk/bootstrap.py test
 	@exec $(BIN)/python -m tests.bench.quota $(ARGS)
+
+bench-costs:
+	@$(PYTHON) agentdesk/bootstrap.py test
+	@exec $(BIN)/python -m tests.bench.costs $(ARGS)
 
 pictures:
 	@$(PYTHON) agentdesk/bootstrap.py test

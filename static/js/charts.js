@@ -17,7 +17,11 @@
     return plotly;
   }
   const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
-  const ROLES = { prompt: "blue", output: "green", cost: "amber", share: "red", queue: "violet" };
+  const ROLES = {
+    ...{ prompt: "blue", output: "green", cost: "amber", share: "red", queue: "violet" },
+    ...{ step: "blue", retry: "red", summary: "violet", claim_check: "green", sandbox: "amber", storage: "grey" },
+    ...{ now: "accent", before: "line-strong" },
+  };
 
   function dressed(figure) {
     const axis = { gridcolor: colour("line"), linecolor: colour("line-strong"), zerolinecolor: colour("line-strong") };
@@ -36,16 +40,23 @@
     return { data: figure.data, layout };
   }
 
+  // "#id": it lies in the page itself, so that it shows the very numbers of the page's table
+  async function figureOf(address) {
+    if (address.startsWith("#")) return JSON.parse(document.querySelector(address).textContent);
+    const response = await fetch(address, { headers: { Accept: "application/json" } });
+    if (!response.ok) throw new Error(String(response.status));
+    return response.json();
+  }
+
   async function draw(element) {
     element.dataset.drawn = String(Date.now());
     const place = element.querySelector(".chart-plot");
     try {
-      const [response, Plotly] = await Promise.all([
-        fetch(element.dataset.figure, { headers: { Accept: "application/json" } }),
+      const [figure, Plotly] = await Promise.all([
+        figureOf(element.dataset.figure),
         library(element.dataset.plotly),
       ]);
-      if (!response.ok) throw new Error(String(response.status));
-      const { data, layout } = dressed(await response.json());
+      const { data, layout } = dressed(figure);
       if (!data.some((trace) => trace.x.length)) return;
       await Plotly.react(place, data, layout, { displayModeBar: false, responsive: true });
       element.dataset.ready = "";

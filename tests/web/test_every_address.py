@@ -150,6 +150,7 @@ def full(desk: Desk) -> Full:
             "escalation_id": again.pk,
             "profile_id": profile.profile_id,
             "workspace_id": desk.workspace.pk,
+            "user_id": desk.owner.pk,
             "command_id": 1,
             "latch_id": 1,
             "pool_id": pool.pk,

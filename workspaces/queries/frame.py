@@ -20,6 +20,8 @@ SECTIONS = (
     ("/workspaces/", "workspaces"),
     ("/profiles/", "profiles"),
     ("/nodes/", "nodes"),
+    ("/costs/", "costs"),
+    ("/budgets/", "costs"),
     ("/prices/", "costs"),
     ("/tasks/new/", "new"),
 )

@@ -8,6 +8,7 @@ from django.urls import include, path, re_path
 from .sign_in import SignIn
 from .views import (
     audit,
+    costs,
     escalations,
     fleet,
     incidents,
@@ -50,6 +51,14 @@ urlpatterns = [
     path("quota/<int:pool_id>/weight/", quota.weight, name="quota-weight"),
     path("quota/<int:pool_id>/probe/", quota.probe, name="quota-probe"),
     path("quota/<int:pool_id>/retire/", quota.retire, name="quota-retire"),
+    path("costs/", costs.site, name="costs"),
+    path("costs/me/", costs.me, name="costs-me"),
+    path("costs/models/", costs.model, name="costs-model"),
+    path("costs/users/<int:user_id>/", costs.user, name="costs-user"),
+    path("costs/workspaces/<int:workspace_id>/", costs.workspace, name="costs-workspace"),
+    path("costs/profiles/<int:profile_id>/", costs.profile, name="costs-profile"),
+    path("costs/tasks/<int:task_id>/", costs.task, name="costs-task"),
+    path("costs/tasks/<int:task_id>/steps/<int:number>/", costs.step, name="costs-step"),
     path("latches/place/", latches.place, name="latch-place"),
     path("latches/<int:latch_id>/release/", latches.release, name="latch-release"),
     path("tasks/new/", new_task.new, name="task-new"),
