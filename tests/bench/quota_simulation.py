@@ -15,8 +15,8 @@ from typing import Any
 
 from tests.bench.quota_provider import OUTPUT_AT_MOST, Call, Provider, Task, Watch, Work, work
 from workspaces.domain import retry_budget
-from workspaces.domain.fair_queue import Rules, enqueue, pump, settle, take, turn
-from workspaces.domain.quotas import Claim, Limits, PoolState, Share, Use
+from workspaces.domain.fair_queue import Rules, enqueue, may_be_sent, pump, settle, take, turn
+from workspaces.domain.quotas import NOTHING, Claim, Limits, PoolState, Share, Use
 from workspaces.domain.retry_budget import USUAL, full_jitter_s
 
 LIMITS = Limits(
@@ -232,6 +232,16 @@ class Product(Run):
         self.watch.served(task.user, self.call_of(task))
         self.watch.retries += claim.retry
         self.at(self.now + self.random.uniform(0.02, 0.4), self.send, task)  # until its worker has it
+
+    def send(self, task: Task) -> None:
+        claim = self.claims[task.number]
+        if may_be_sent(self.state, claim, self.now):
+            super().send(task)
+            return
+        self.watch.not_served(task.user, self.call_of(task))
+        self.settle(task, NOTHING)
+        self.want(task)
+        self.pump()
 
     def refused(self, task: Task, retry_after_s: float | None) -> None:
         claim = self.claims[task.number]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.domain.pool import Pool, pool
 from workspaces.domain import retry_budget
-from workspaces.domain.fair_queue import settle
+from workspaces.domain.fair_queue import may_be_sent, settle
 from workspaces.domain.quotas import NOTHING, PoolState, Use
 from workspaces.domain.retry_budget import USUAL, RetryPolicy, full_jitter_s
 
@@ -242,3 +242,32 @@ def test_a_retry_after_of_nothing_still_waits_a_moment(retry_after_s):
     state = PoolState()
     retry_budget.refused(state, USUAL, 1, NOON, NOON, retry_after_s, random.Random(1).random)
     assert state.blocked_until > NOON
+
+
+def test_what_was_granted_and_not_sent_yet_waits_for_a_refusal_too():
+    here = pool()
+    granted = here.ask(2, 2, SIZE, NOON)
+    here.ask(1, 1, SIZE, NOON)
+    assert may_be_sent(here.state, granted, NOON)
+    refuse(here, 1, NOON + 1, retry_after_s=30.0)
+    assert not may_be_sent(here.state, granted, NOON + 2)
+    assert may_be_sent(here.state, granted, NOON + 31)
+
+
+def test_the_probe_may_be_sent_though_nobody_else_may():
+    here = without_retries(pool())
+    here.ask(1, 1, SIZE, NOON, retry=True)
+    (probe,) = here.pump(here.state.open_until)
+    assert may_be_sent(here.state, probe, here.state.open_until + 1)
+
+
+def test_answers_to_calls_from_before_a_refusal_let_no_more_through():
+    here = pool()
+    for task in range(1, 5):
+        here.ask(task, task, SIZE, NOON)
+    refuse(here, 1, NOON + 1, retry_after_s=1.0)
+    before = here.state.ramp
+    retry_budget.succeeded(here.state, here.rules.policy, 2, NOON)
+    assert here.state.ramp == before
+    retry_budget.succeeded(here.state, here.rules.policy, 2, NOON + 2)
+    assert here.state.ramp > before

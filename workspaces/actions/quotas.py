@@ -81,7 +81,7 @@ def settle(pen: Pen, call: ModelCall, usage: TokenUsage | None, rate: RateHint |
         return
     book, place = found
     learn(book, rate)
-    retry_budget.succeeded(book.state, rules_of(book).policy, place.claim.task)
+    retry_budget.succeeded(book.state, rules_of(book).policy, place.claim.task, place.claim.granted_at or book.now)
     _end(book, place, counted(book.provider, usage))
     _finish(book, pump(book))
 
@@ -183,12 +183,12 @@ def _ask(pen: Pen, book: Book, place: Place, wish: Wish) -> bool:
     """Bring the claim into the queue and grant it, if it is its turn. Whether others may be granted still."""
     claim, task = place.claim, pen.task
     same = (claim.input_tokens, claim.output_tokens) == (wish.input_tokens, wish.output_tokens)
-    if place.state is ClaimState.GRANTED and same:
+    if place.state is ClaimState.GRANTED and same and fair_queue.may_be_sent(book.state, claim, book.now):
         return False
     share, rules = book.share(claim.user), rules_of(book)
     regranted = place.state is ClaimState.GRANTED
     if place.state in (ClaimState.GRANTED, ClaimState.LEASED):
-        # it wants something else than was kept for it; or a lease whose end nobody has told of
+        # it wants something else than was kept for it, or nobody sends now; or a lease whose end nobody has told of
         retry_budget.gave_up(book.state, claim.task)
         _end(book, place, NOTHING if regranted else None)
     claim.input_tokens, claim.output_tokens = wish.input_tokens, wish.output_tokens

@@ -109,6 +109,11 @@ def pump(
     return granted
 
 
+def may_be_sent(state: PoolState, claim: Claim, now: float) -> bool:
+    """Whether a granted claim's call may still be sent: nobody sends into a refusal that came meanwhile."""
+    return state.probe == claim.task or not holds_back(state, now)
+
+
 def obstacle(state: PoolState, rules: Rules, use: Use, now: float) -> str:
     """Why a call with this need cannot go now: the name of a limit, "blocked", "circuit", "ramp", or ""."""
     if why := holds_back(state, now):
