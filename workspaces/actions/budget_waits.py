@@ -50,12 +50,8 @@ def waits_for(pen: Pen, need: Need, of: Sequence[Account], short: Sequence[Accou
 
 def _until(now: datetime, need: Amount, short: Sequence[Account]) -> datetime:
     """When time alone makes room: the last of the periods ends. Where that is not so, in a day."""
-    over = [
-        each.ends_at if each.figures.ever_has_room(need) and not each.figures.could_have_room(need) else None
-        for each in short
-    ]
-    ends = [at for at in over if at is not None]
-    return max(ends) if ends and len(ends) == len(over) else now + RECHECK
+    ends = [each.ends_at for each in short if each.ends_at is not None and each.figures.ever_has_room(need)]
+    return max(ends) if len(ends) == len(short) else now + RECHECK
 
 
 def wake_for_room() -> int:

@@ -77,9 +77,9 @@ def _short(
 def _helps(figures: Figures, need: Amount, ends_at: datetime | None) -> str:
     if not figures.ever_has_room(need):
         return "That is more than the whole limit: raise it, or lower the output limit."
-    if figures.could_have_room(need):
-        return "It goes on when what runs gives back what it did not need."
     until = f", or wait for the next period, from {ends_at:%Y-%m-%d %H:%M} UTC" if ends_at else ""
+    if figures.could_have_room(need):
+        return f"It goes on when what runs gives back enough. Or raise it{until}."
     return f"Raise it to go on{until}."
 
 
