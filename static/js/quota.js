@@ -7,6 +7,7 @@
   if (!live) return;
   let socket = null;
   let missed = false;
+  let scrolled = null;
   const tell = (words) => socket?.send(JSON.stringify(words));
 
   live.addEventListener("htmx:wsOpen", (event) => {
@@ -25,9 +26,16 @@
   };
   document.addEventListener("htmx:oobBeforeSwap", (event) => {
     const part = event.detail.target;
-    if (!part?.matches?.("[data-holds]") || !inUse(part)) return;
-    event.detail.shouldSwap = false;
-    missed = true;
+    if (!part?.matches?.("[data-holds]")) return;
+    if (inUse(part)) {
+      event.detail.shouldSwap = false;
+      missed = true;
+    }
+    scrolled = { id: part.id, top: part.scrollTop };
+  });
+  document.addEventListener("htmx:oobAfterSwap", () => {
+    if (scrolled) document.getElementById(scrolled.id)?.scrollTo(0, scrolled.top);
+    scrolled = null;
   });
   const free = () => {
     if (!missed || [...document.querySelectorAll("[data-holds]")].some(inUse)) return;

@@ -17,7 +17,7 @@ PERIODS = {"hour": (3_600, 60), "day": (86_400, 600), "week": (7 * 86_400, 3_600
 
 @dataclass(frozen=True, slots=True)
 class Bin:
-    """`most_*`: of its busiest minute, which is what a limit per minute bounds."""
+    """`most_*`: of its busiest minute, which a limit per minute bounds. `waits` began, `waited_s` ended in it."""
 
     at: datetime
     calls: int = 0
@@ -33,12 +33,8 @@ class Bin:
     longest_queue: int = 0
 
     @property
-    def mean_wait_s(self) -> float | None:
-        return self.waited_s / self.waits if self.waits else None
-
-    @property
     def empty(self) -> bool:
-        return not (self.calls or self.refusals or self.retries or self.waits or self.longest_queue)
+        return not (self.calls or self.refusals or self.retries or self.waits or self.waited_s or self.longest_queue)
 
 
 @dataclass(frozen=True, slots=True)

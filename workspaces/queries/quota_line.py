@@ -42,7 +42,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class QueueRow:
-    """`skipped`: places of others between the row before and this one."""
+    """`why`: of the first, and of those that wait for a reason of their own. `skipped`: places of others before it."""
 
     place: Place
     task: Task
@@ -112,15 +112,9 @@ def queue_of(situation: Situation, user: User, total: int) -> Queue:
         if place.claim.task not in tasks:
             continue
         skipped, last = place.number - last - 1, place.number
-        rows.append(
-            QueueRow(
-                place,
-                tasks[place.claim.task],
-                situation.expected_s(place.ahead),
-                situation.why_of(place.claim, place.number),
-                skipped,
-            )
-        )
+        own_reason = place.number == 1 or situation.later(place.claim) or place.claim.retry
+        why = situation.why_of(place.claim, place.number) if own_reason else ""
+        rows.append(QueueRow(place, tasks[place.claim.task], situation.expected_s(place.ahead), why, skipped))
     return Queue(total, rows, max(0, total - last), counted=total <= COUNTED)
 
 

@@ -61,6 +61,10 @@ class Situation:
         """Until everything in `ahead` has been let through."""
         return expected_wait_s(self.state, self.limits, ahead, self.now.timestamp())
 
+    def later(self, claim: Claim) -> bool:
+        """Its last call failed, and the next may not be made yet."""
+        return claim.not_before is not None and claim.not_before > self.now.timestamp()
+
     def why_of(self, claim: Claim, number: int) -> str:
         """Why a claim waits, in words; `number` is its place."""
         rules = Rules(self.limits, RetryPolicy.from_json(self.pool.policy))
@@ -76,9 +80,9 @@ class Situation:
             return "one call tries whether the provider answers again"
         full = [meter for meter in self.meters if meter.full]
         if full:
-            return " and ".join(
-                f"{meter.words.name.lower()}{' ' + meter.words.unit if meter.words.unit else ''}" for meter in full
-            ) + (" are used up" if len(full) > 1 else " is used up")
+            return "limit reached: " + " and ".join(
+                f"{meter.words.name.lower()} {meter.words.unit}".strip() for meter in full
+            )
         if self.ramp is not None and self.state.in_flight >= self.ramp:
             return "after refusals it lets through fewer calls at once"
         return ""

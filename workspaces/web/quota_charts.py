@@ -8,6 +8,7 @@ from typing import Any
 from workspaces.domain.quota_meters import Meter
 from workspaces.queries.quota_history import Bin, History
 
+STEPS = 5
 CHARTS = {
     "calls": "Calls a minute",
     "tokens": "Tokens a minute",
@@ -43,14 +44,18 @@ def figure(name: str, history: History, meters: Sequence[Meter]) -> dict[str, An
         made = [
             _bars(history, "longest queue", "queue", lambda each: each.longest_queue),
             {
-                **_line(history, "mean wait", "cost", lambda each: each.mean_wait_s),
+                **_line(history, "waited", "cost", lambda each: round(each.waited_s, 3)),
                 "mode": "lines+markers",
+                "marker": {"size": 4},
                 "yaxis": "y2",
-                "hovertemplate": "%{x|%H:%M}: waited %{y:.1f} s<extra></extra>",
+                "hovertemplate": "%{x|%a %H:%M}: %{y:.1f} s waited by the calls let through<extra></extra>",
             },
         ]
         y, second = "tasks in the queue", "seconds waited"
-    return {"data": made, "layout": _layout(history, y, second)}
+    layout = _layout(history, y, second)
+    if max((value or 0 for trace in made[:2] if "yaxis" not in trace for value in trace["y"]), default=0) < STEPS:
+        layout["yaxis"] |= {"dtick": 1, "range": [0, STEPS]}  # counts, not thousandths
+    return {"data": made, "layout": layout}
 
 
 def _minute(history: History, what: str) -> str:

@@ -74,7 +74,7 @@ class PoolForm(forms.Form):
     @property
     def limit_fields(self) -> list[tuple[Any, str, str]]:
         return [
-            (self[limit], f"{words.name} {words.unit}".strip(), words.counts.capitalize())
+            (self[limit], f"{words.name} {words.unit}".strip(), words.counts[0].upper() + words.counts[1:])
             for limit, words in LIMITS.items()
         ]
 

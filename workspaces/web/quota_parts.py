@@ -24,7 +24,7 @@ LIVE = {
     "holders": "quota/_holders.html",
     "queue": "quota/_queue.html",
     "users": "quota/_users.html",
-    "history": "quota/_history_rows.html",
+    "history": "quota/_history.html",
     "forks": "quota/_forks.html",
     "notices": "quota/_notices.html",
 }
