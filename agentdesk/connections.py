@@ -37,7 +37,7 @@ def django_database(url: str) -> dict[str, Any]:
     except ValueError:
         raise SettingError("DATABASE_URL has a port that is not a number") from None
     return {
-        "ENGINE": "django.db.backends.postgresql",
+        "ENGINE": "agentdesk.database",
         "NAME": name,
         "USER": unquote(parts.username or ""),
         "PASSWORD": unquote(parts.password or ""),

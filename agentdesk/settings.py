@@ -90,6 +90,7 @@ DATABASE["OPTIONS"] = {
     "tcp_user_timeout": "20000",
     **DATABASE["OPTIONS"],
     "application_name": "agentdesk",
+    "prepare_threshold": 5,  # of the statements that are repeated (agentdesk/database)
     "options": " ".join(
         [
             f"-c statement_timeout={number('AGENTDESK_DB_STATEMENT_TIMEOUT_S', 60)}s",

@@ -16,6 +16,7 @@ import socket
 from django.conf import settings
 from django.db import DatabaseError
 
+from agentdesk.database.base import repeating
 from workspaces.actions import leases, steps
 from workspaces.actions.errors import FenceLost
 from workspaces.actions.workspaces import hold_workspace
@@ -69,6 +70,7 @@ def go_on(task_id: int) -> None:
             return
 
 
+@repeating()
 def advance(task_id: int) -> bool:
     """Run one step of the task, if it is due and free; whether the next one is due.
 
