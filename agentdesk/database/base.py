@@ -1,8 +1,8 @@
 """Django's Postgres backend, with statements that the server keeps ready for who repeats them.
 
-Django puts values into the text of a statement, so that Postgres reads and plans each one anew. Within `repeating` they
-are sent beside it, and a connection prepares what it has seen a few times: a step of a task makes some fifty statements,
-always the same ones, whose planning took a fifth of its time. Not for pages: their statements differ from one to the next.
+Django puts values into the text of a statement, so that Postgres reads and plans each one anew. Within `repeating`
+they are sent beside it, and a connection prepares what it has seen a few times: a step of a task makes some fifty
+statements, always the same ones, whose planning took a fifth of its time. Not for pages, which ask many things once.
 """
 
 from __future__ import annotations

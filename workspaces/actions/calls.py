@@ -47,8 +47,8 @@ def store_judged(task_id: int, fence: int, step: Step, judged: Sequence[Judged])
     """Write down every verdict of a step at once; corrected and replayed calls have their result with it."""
     with writing(task_id, fence=fence) as pen:
         calls = [_store_one(pen, step, position, item) for position, item in enumerate(judged)]
-        Step.objects.filter(pk=step.pk).update(phase=StepPhase.JUDGED.value)
         step.phase = StepPhase.JUDGED.value
+        pen.change(step, "phase")
         return calls
 
 
@@ -136,7 +136,7 @@ def start_call(task_id: int, fence: int, call: ToolCall, *, key: str, snapshot_b
         call.attempt += 1
         call.snapshot_before = snapshot_before
         call.started_at = pen.now
-        call.save(update_fields=["status", "attempt", "snapshot_before", "started_at"])
+        pen.change(call, "status", "attempt", "snapshot_before", "started_at")
         pen.event(
             EventKind.CALL_STARTED,
             step=call.step.number,
@@ -188,7 +188,8 @@ def finish_call(
         if call.effect_key:
             complete(pen, call, content, result_class)
         call.control = control
-        store_result(pen, call, content, result_class, data)
+        _answered(pen, call, content, result_class, data)
+        pen.change(call, "control", *ANSWERED)
 
 
 def answer_call(task_id: int, fence: int, call: ToolCall, content: str, result_class: ResultClass) -> None:
@@ -205,12 +206,21 @@ def store_result(
     data: dict[str, Any] | None = None,
 ) -> None:
     """The call is done: its row, its event, and the tool message that the model will read."""
+    _answered(pen, call, content, result_class, data or {})
+    call.save()
+
+
+ANSWERED = ("status", "result", "result_hash", "result_class", "result_data", "finished_at", "seq")
+
+
+def _answered(pen: Pen, call: ToolCall, content: str, result_class: ResultClass, data: dict[str, Any]) -> None:
+    """The same without its row, whose fields are set."""
     content = clean_text(content)
     call.status = CallStatus.DONE.value
     call.result = content
     call.result_hash = hashlib.sha256(content.encode()).hexdigest()
     call.result_class = result_class.value
-    call.result_data = clean_json(data or {})
+    call.result_data = clean_json(data)
     call.finished_at = pen.now
     duration = (pen.now - call.started_at) if call.started_at else timedelta()
     seq = pen.event(
@@ -224,7 +234,6 @@ def store_result(
         data={key: value for key, value in call.result_data.items() if _is_small(value)},
     )
     call.seq = seq
-    call.save()
     pen.message(Message.Role.TOOL.value, content, seq=seq, call_id=call.call_id)
 
 

@@ -40,10 +40,12 @@ def store_snapshot(workspace: Workspace, info: SnapshotInfo) -> Snapshot:
     )
 
 
-def save_checkpoint(pen: Pen, *, step: Step | None, snapshot: Snapshot, fresh: bool) -> Checkpoint:
-    """At the next seq of a locked task. `fresh`: the snapshot was taken for this checkpoint."""
+def save_checkpoint(
+    pen: Pen, *, step: Step | None, snapshot: Snapshot, fresh: bool, settled: bool = False
+) -> Checkpoint:
+    """At the next seq of a locked task. `fresh`: the snapshot was taken for it; `settled`: no call is pending."""
     task = pen.task
-    pending = pending_calls(step) if step else []
+    pending = pending_calls(step) if step and not settled else []
     number = step.number if step else pen.branch.first_step - 1
     seq = pen.event(
         EventKind.CHECKPOINT_SAVED,
@@ -95,9 +97,9 @@ def settle_step(
     With a `result` the task ends with it. Returns whether the task goes on.
     """
     with writing(task_id, fence=fence) as pen:
-        save_checkpoint(pen, step=step, snapshot=snapshot, fresh=fresh)
-        Step.objects.filter(pk=step.pk).update(phase=StepPhase.SETTLED.value, settled_at=pen.now)
-        step.phase = StepPhase.SETTLED.value
+        save_checkpoint(pen, step=step, snapshot=snapshot, fresh=fresh, settled=True)
+        step.phase, step.settled_at = StepPhase.SETTLED.value, pen.now
+        pen.change(step, "phase", "settled_at")
         pen.set(steps_taken=pen.task.steps_taken + 1)
         goes_on = answer(pen, detected, succeeded=result is not None)
         if result is not None:

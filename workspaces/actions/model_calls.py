@@ -33,7 +33,7 @@ def intend(
     Raises NotAdmitted, and writes nothing, when quota or budget has no room for it.
     """
     with _as_it_was(step), writing(task_id, fence=fence) as pen:
-        begin_step(pen, step)
+        is_new = begin_step(pen, step)
         _keep_frame(frame)
         if step.manifest.get("request_hash") != manifest.request_hash:
             step.manifest = manifest.as_json()
@@ -56,6 +56,7 @@ def intend(
             request_hash=manifest.request_hash,
             tokens=manifest.prompt_tokens,
             endpoint=endpoint,
+            is_new=is_new,
         )
 
 
@@ -72,9 +73,11 @@ def intend_side(
 ) -> ModelCall:
     """The same for a call that is not the step's own reply. It may be what a step begins with."""
     with _as_it_was(step), writing(task_id, fence=fence) as pen:
-        begin_step(pen, step)
+        is_new = begin_step(pen, step)
         step.save()
-        return _intent(pen, step, purpose, wish, request_hash=request_hash, tokens=tokens, endpoint=endpoint)
+        return _intent(
+            pen, step, purpose, wish, request_hash=request_hash, tokens=tokens, endpoint=endpoint, is_new=is_new
+        )
 
 
 @contextmanager
@@ -106,24 +109,34 @@ def _keep_frame(frame: Frame) -> None:
         ContextFrame.objects.bulk_create([row], ignore_conflicts=True)
 
 
-def begin_step(pen: Pen, step: Step) -> None:
-    """Its first event; or the end of what a dead worker left of it. The caller saves it."""
+def begin_step(pen: Pen, step: Step) -> bool:
+    """Its first event; or the end of what a dead worker left of it. The caller saves it. Whether it is new."""
     if step.pk:
         drop_unfinished(pen, why="its worker ended")
-    else:
-        step.started_at = pen.now
-        pen.event(EventKind.STEP_STARTED, step=step.number)
+        return False
+    step.started_at = pen.now
+    pen.event(EventKind.STEP_STARTED, step=step.number)
+    return True
 
 
 def _intent(
-    pen: Pen, step: Step, purpose: ModelCallPurpose, wish: Wish, *, request_hash: str, tokens: int, endpoint: str
+    pen: Pen,
+    step: Step,
+    purpose: ModelCallPurpose,
+    wish: Wish,
+    *,
+    request_hash: str,
+    tokens: int,
+    endpoint: str,
+    is_new: bool,
 ) -> ModelCall:
+    earlier = 0 if is_new else ModelCall.objects.filter(step=step, purpose=purpose.value).count()
     held = admission.reservation(pen, wish)
     call = ModelCall.objects.create(
         task=pen.task,
         step=step,
         purpose=purpose.value,
-        attempt=ModelCall.objects.filter(step=step, purpose=purpose.value).count() + 1,
+        attempt=earlier + 1,
         model=wish.model,
         request_hash=request_hash,
         endpoint=endpoint,
@@ -174,8 +187,8 @@ def store_reply(
     with writing(task_id, fence=fence) as pen:
         seq = _replied(pen, step, call, reply, priced)
         pen.message(Message.Role.ASSISTANT.value, call.text, seq=seq, calls=list(read_calls))
-        Step.objects.filter(pk=step.pk).update(phase=StepPhase.REPLIED.value)
         step.phase = StepPhase.REPLIED.value
+        pen.change(step, "phase")
 
 
 def store_side_reply(

@@ -7,7 +7,7 @@ when its lease was taken.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
@@ -28,13 +28,14 @@ from .errors import FenceLost, Refused
 class Pen:
     """Writes inside one `writing` block. `task` is the locked row; change its fields through `set`."""
 
-    def __init__(self, task: Task, actor: User | None) -> None:
+    def __init__(self, task: Task, actor: User | None, *, branch_number: int | None, now: datetime) -> None:
         self.task = task
         self.actor = actor
-        self.now: datetime = task.read_at  # type: ignore[attr-defined]  # the database's clock, read with the lock
-        self._read_branch: tuple[int | None, int | None] = (task.branch_id, task.branch_number)  # type: ignore[attr-defined]
+        self.now = now  # the database's clock, read with the lock
+        self._read_branch = (task.branch_id, branch_number)
         self._events: list[Event] = []
         self._messages: list[Message] = []
+        self._changed: dict[tuple[str, int], tuple[Model, set[str]]] = {}
         self._dirty: set[str] = set()
 
     @property
@@ -52,6 +53,13 @@ class Pen:
         for name, value in fields.items():
             setattr(self.task, name, value)
             self._dirty.add(name)
+
+    def change(self, row: Model, *names: str) -> None:
+        """Write fields that were set on another row, in one statement with everything else, when the block ends.
+
+        An event goes with it. Not for what the block itself asks of the database after this.
+        """
+        self._changed.setdefault((row._meta.db_table, row.pk), (row, set()))[1].update(names)
 
     def event(self, kind: EventKind, *, step: int | None = None, **data: Any) -> int:
         """Append an event; returns its seq."""
@@ -164,20 +172,19 @@ class Pen:
         )
 
     def flush(self) -> None:
-        """Events, messages and the task's row in one statement: every write of a step ends here."""
+        """Events, messages, changed rows and the task's row in one statement: every write of a step ends here."""
         if not self._dirty:
+            assert not self._changed
             return  # no event either: an event moves the tip
         with_rows = [_insert(rows) for rows in (self._events, self._messages) if rows]
-        columns: list[Any] = [Task._meta.get_field(name) for name in sorted(self._dirty)]
-        assignments = ", ".join(f'"{field.column}" = %s' for field in columns)
-        statement = f"UPDATE workspaces_task SET {assignments} WHERE id = %s"  # noqa: S608 - columns of the model
+        with_rows += [_update(row, names) for row, names in self._changed.values()]
+        statement, own_values = _update(self.task, self._dirty)
         if with_rows:
-            inserts = ", ".join(f"rows_{at} AS ({sql})" for at, (sql, _) in enumerate(with_rows))
-            statement = f"WITH {inserts} {statement}"
+            parts = ", ".join(f"rows_{at} AS ({sql})" for at, (sql, _) in enumerate(with_rows))
+            statement = f"WITH {parts} {statement}"
         values = [value for _, row_values in with_rows for value in row_values]
-        values += [_stored(field, self.task) for field in columns]
         with connection.cursor() as cursor:
-            cursor.execute(statement, [*values, self.task.pk])
+            cursor.execute(statement, [*values, *own_values])
         if self._events:
             live.publish(self.task.pk, self.task.workspace_id, self.task.last_seq)
 
@@ -192,31 +199,51 @@ def _insert(rows: Sequence[Event] | Sequence[Message]) -> tuple[str, list[Any]]:
     return sql, [_stored(field, item) for item in rows for field in columns]
 
 
+def _update(row: Model, names: Iterable[str]) -> tuple[str, list[Any]]:
+    """An UPDATE of one row, and its values."""
+    columns: list[Any] = [row._meta.get_field(name) for name in sorted(names)]
+    assignments = ", ".join(f'"{field.column}" = %s' for field in columns)
+    sql = f'UPDATE "{row._meta.db_table}" SET {assignments} WHERE id = %s'  # noqa: S608 - columns of the model
+    return sql, [*(_stored(field, row) for field in columns), row.pk]
+
+
 def _stored(field: Any, row: Model) -> Any:
     return field.get_db_prep_save(getattr(row, field.attname), connection)
 
 
-_LOCKED = """
-SELECT task.*, (SELECT number FROM workspaces_branch WHERE id = task.branch_id) AS branch_number,
-       clock_timestamp() AS read_at
+_COLUMNS = Task._meta.concrete_fields
+_NAMES = tuple(field.attname for field in _COLUMNS)
+_READERS = [(at, field.from_db_value) for at, field in enumerate(_COLUMNS) if hasattr(field, "from_db_value")]  # JSON
+_LOCKED = f"""
+SELECT {", ".join(f'task."{field.column}"' for field in _COLUMNS)},
+       (SELECT number FROM workspaces_branch WHERE id = task.branch_id), clock_timestamp()
   FROM workspaces_task AS task WHERE task.id = %s FOR NO KEY UPDATE
-"""
+"""  # noqa: S608 - columns of the model
 
 
-def _locked(task_id: int) -> Task:
-    """The row, locked. In SQL, because every write begins with it and the ORM would compile it anew each time."""
-    for task in Task.objects.raw(_LOCKED, [task_id]):
-        return task
-    raise Task.DoesNotExist(f"there is no task {task_id}")
+def _locked(task_id: int) -> tuple[Task, int | None, datetime]:
+    """The row, locked, its branch's number, and the database's clock.
+
+    In SQL, because every write begins with it and the ORM would compile it anew each time.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute(_LOCKED, [task_id])
+        row = cursor.fetchone()
+    if row is None:
+        raise Task.DoesNotExist(f"there is no task {task_id}")
+    *values, branch_number, now = row
+    for at, read in _READERS:
+        values[at] = read(values[at], None, connection)
+    return Task.from_db(connection.alias, _NAMES, values), branch_number, now
 
 
 @contextmanager
 def writing(task_id: int, *, fence: int | None = None, actor: User | None = None) -> Iterator[Pen]:
     """One transaction on one task. Raises FenceLost when `fence` is given and is not the task's."""
     with transaction.atomic():
-        task = _locked(task_id)
+        task, branch_number, now = _locked(task_id)
         if fence is not None and task.fence != fence:
             raise FenceLost(f"task {task_id} was taken over (fence {task.fence}, ours {fence})")
-        pen = Pen(task, actor)
+        pen = Pen(task, actor, branch_number=branch_number, now=now)
         yield pen
         pen.flush()

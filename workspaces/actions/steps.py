@@ -229,8 +229,8 @@ def correct_reply(task_id: int, fence: int, step: Step, *, problem: str, told: s
 def _correct(pen: Pen, step: Step, problem: str, told: str) -> None:
     seq = pen.event(EventKind.REPLY_CORRECTED, step=step.number, problem=problem, told=clip(told, EXCERPT_CHARS))
     pen.message("user", told, seq=seq)
-    Step.objects.filter(pk=step.pk).update(phase=StepPhase.JUDGED.value)
     step.phase = StepPhase.JUDGED.value
+    pen.change(step, "phase")
 
 
 def hold_back(task_id: int, fence: int, step: Step, findings: Sequence[Finding], call: ToolCall | None) -> bool:

@@ -47,9 +47,9 @@ class Actor:
 
     def act_and_settle(self) -> None:
         """Phases act and settle. Raises Ended when the task waits, is paused, or ends."""
-        calls = list(
-            ToolCall.objects.filter(step=self.step).select_related("step", "snapshot_before").order_by("position")
-        )
+        calls = list(ToolCall.objects.filter(step=self.step).order_by("position"))
+        for call in calls:
+            call.step = self.step
         self._act(calls)
         self._settle(calls)
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import time
 from functools import cached_property
 
-from django.db.models import Q
-
 from workspaces.actions import steps
 from workspaces.actions.checkpoints import store_snapshot
 from workspaces.actions.sleep import use_workspace
@@ -15,9 +13,9 @@ from workspaces.domain.states import CallStatus, WaitingFor, WorkspaceState
 from workspaces.engine import lifecycle
 from workspaces.engine.boxes import sandbox_for
 from workspaces.engine.run import Ended, Run
-from workspaces.models import Checkpoint, Replacement, Snapshot, Step, ToolCall, Workspace
+from workspaces.models import Checkpoint, Snapshot, Step, ToolCall, Workspace
+from workspaces.queries.disks import touched_since
 from workspaces.queries.history import latest_checkpoint
-from workspaces.queries.terminal import commanded_since
 from workspaces.sandboxes.base import Sandbox
 
 WAKE_RECHECK_S = 10.0  # whoever wakes it calls the task; this is for a worker that died in between
@@ -111,18 +109,7 @@ class Disk:
         newest = self._newest
         if newest is None or not newest.snapshot.quiet:
             return None
-        if commanded_since(self.run.task.workspace_id, newest.created_at):
-            return None
-        touched = (
-            ToolCall.objects.filter(branch_id=self.run.task.current_branch_id, attempt__gt=0)
-            .filter(Q(seq=None) | Q(seq__gt=newest.seq))
-            .exclude(effect="none")
-            .exists()
-        )
-        if touched:
-            return None
-        offloaded = Replacement.objects.filter(branch_id=self.run.task.current_branch_id, seq__gt=newest.seq)
-        return None if offloaded.exclude(path="").exists() else newest.snapshot
+        return None if touched_since(newest, self.run.task) else newest.snapshot
 
     def first_checkpoint(self) -> None:
         """The state before the first step of a branch that has none yet."""

@@ -25,9 +25,15 @@ TOLD = {
 }
 
 
-def judge_reply(run: Run, step: Step) -> None:
-    """Phase gate of a step whose reply is stored. Raises Ended when the task ends or waits."""
-    reply = ModelCall.objects.get(step=step, status=ModelCallStatus.REPLIED.value, purpose=ModelCallPurpose.STEP.value)
+def judge_reply(run: Run, step: Step, reply: ModelCall | None) -> None:
+    """Phase gate of a step whose reply is stored (and at hand, if it has just come).
+
+    Raises Ended when the task ends or waits.
+    """
+    if reply is None:
+        reply = ModelCall.objects.get(
+            step=step, status=ModelCallStatus.REPLIED.value, purpose=ModelCallPurpose.STEP.value
+        )
     reading = read(run, step, reply.text, [RawToolCall(**call) for call in reply.calls], reply.finish_reason)
     cut = truncation.look(run, step, reply, reading)
     if not reading.calls:

@@ -33,7 +33,7 @@ from workspaces.engine.patience import when_back
 from workspaces.engine.run import Ended, HandedOver, Run
 from workspaces.engine.think import think
 from workspaces.engine.tool_servers import look_at_servers
-from workspaces.models import Step, Task
+from workspaces.models import ModelCall, Step, Task
 from workspaces.queries.database import database_now, is_away
 from workspaces.queries.history import NO_SANDBOX, waits_since_checkpoint
 from workspaces.sandboxes.base import SandboxError, SandboxUnavailable
@@ -233,19 +233,19 @@ def _open_step(run: Run) -> Step:
 
 
 def _step(run: Run, disk: Disk) -> None:
-    step = _open_step(run)
+    step, reply = _open_step(run), None
     if step.phase == StepPhase.CONTEXT.value:
         run.obey(disk)
-        think(run, step, disk)
+        reply = think(run, step, disk)
     with contextlib.suppress(CallInterrupted):  # of a check of last words: what it was is recorded
-        _judge_and_act(run, step, disk)
+        _judge_and_act(run, step, disk, reply)
     run.obey(disk)  # a pause at the boundary is obeyed where the next advance begins
 
 
-def _judge_and_act(run: Run, step: Step, disk: Disk) -> None:
+def _judge_and_act(run: Run, step: Step, disk: Disk, reply: ModelCall | None) -> None:
     if step.phase == StepPhase.REPLIED.value:
         run.obey(disk)
-        judge_reply(run, step)
+        judge_reply(run, step, reply)
     if step.phase == StepPhase.JUDGED.value:
         run.obey(disk)
         Actor(run, disk, step).act_and_settle()

@@ -25,12 +25,15 @@ from workspaces.queries.prices import price_book
 from workspaces.wire.driving import CallInterrupted
 
 
-def think(run: Run, step: Step, disk: Disk) -> None:
-    """Phase think of a step. Raises Ended when the task waits instead."""
+def think(run: Run, step: Step, disk: Disk) -> ModelCall | None:
+    """Phase think of a step: the call whose reply is stored. None when an order came; the caller obeys it.
+
+    Raises Ended when the task waits instead.
+    """
     try:
         built = fitting_request(run, step, disk)
     except CallInterrupted:  # of a summary; what it was is recorded
-        return  # the caller obeys the order that interrupted
+        return None
 
     def instead(version: ProfileVersion) -> Asking | None:
         other = remade(built, version)
@@ -47,7 +50,8 @@ def think(run: Run, step: Step, disk: Disk) -> None:
         why = run.orders.why()
         if not run.orders.lost:
             model_calls.drop(run.task.pk, run.fence, step, call, why=why, partial=dropped.partial)
-        # the caller obeys the order that interrupted
+        return None
+    return call
 
 
 def _asking(run: Run, step: Step, built: Built, version: ProfileVersion) -> Asking:

@@ -7,12 +7,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Any
 
+from django.db import connection
 from django.db.models import Q
 
 from workspaces.domain.effects import Effect
 from workspaces.domain.states import CallStatus, WorkspaceState
-from workspaces.models import Checkpoint, OperatorCommand, Snapshot, ToolCall, Workspace
+from workspaces.models import Checkpoint, OperatorCommand, Snapshot, Task, ToolCall, Workspace
+
+# In SQL, because every step asks
+_TOUCHED = """
+SELECT EXISTS (SELECT FROM workspaces_operatorcommand WHERE workspace_id = %s AND ordered_at >= %s)
+    OR EXISTS (SELECT FROM workspaces_toolcall
+                WHERE branch_id = %s AND attempt > 0 AND (seq IS NULL OR seq > %s) AND effect <> 'none')
+    OR EXISTS (SELECT FROM workspaces_replacement WHERE branch_id = %s AND seq > %s AND path <> '')
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,3 +72,12 @@ def _calls_since(last: Checkpoint, moment: datetime) -> list[ToolCall]:
 def _commands_since(workspace: Workspace, moment: datetime) -> list[OperatorCommand]:
     begun = OperatorCommand.objects.filter(workspace=workspace, started_at__isnull=False)
     return list(begun.filter(Q(finished_at=None) | Q(finished_at__gt=moment)).order_by("pk"))
+
+
+def touched_since(checkpoint: Checkpoint, task: Task) -> bool:
+    """Whether an operator, a call or a compaction may have changed files after a checkpoint of the task's branch."""
+    branch_id = task.current_branch_id
+    values: list[Any] = [task.workspace_id, checkpoint.created_at, branch_id, checkpoint.seq, branch_id, checkpoint.seq]
+    with connection.cursor() as cursor:
+        cursor.execute(_TOUCHED, values)
+        return bool(cursor.fetchone()[0])
