@@ -28,11 +28,13 @@ _PLACE = (
 _SHARE = "s.user_id, s.weight, s.finish, s.open, extract(epoch FROM s.used_at)::float8, s.clock"
 _OF_SHARE, _OF_PLACE = _SHARE.count(", ") + 1, 15  # columns
 
-# Two statements in one round trip. The second sees what whoever held the lock before has committed: joined to the
-# first, the share and the claim would be those of before the wait.
-_OPEN = f"""
+# Two statements. The second sees what whoever held the lock before has committed: joined to the first, the share and
+# the claim would be those of before the wait.
+_LOCK = """
 SELECT name, provider, limits, learned, policy, state, circuit FROM workspaces_quotapool
- WHERE id = %(pool)s FOR NO KEY UPDATE;
+ WHERE id = %s FOR NO KEY UPDATE
+"""
+_OPEN = f"""
 SELECT extract(epoch FROM clock_timestamp())::float8, {_SHARE}, {_PLACE},
        EXISTS (SELECT FROM workspaces_quotaclaim
                 WHERE pool_id = %(pool)s AND user_id = %(user)s AND state = 'waiting' AND task_id <> %(task)s)
@@ -130,12 +132,12 @@ class Book:
 def open_book(pool_id: int, *, user: int = 0, task: int = 0) -> Book:
     """The pool, locked until the transaction ends, with one task's place and its user's share. Raises NoSuchPool."""
     with connection.cursor() as cursor:
-        cursor.execute(_OPEN, {"pool": pool_id, "user": user, "task": task})
+        cursor.execute(_LOCK, [pool_id])
         row = cursor.fetchone()
-        cursor.nextset()
+        if row is None:
+            raise NoSuchPool(f"there is no quota pool {pool_id}")
+        cursor.execute(_OPEN, {"pool": pool_id, "user": user, "task": task})
         known = cursor.fetchone()
-    if row is None:
-        raise NoSuchPool(f"there is no quota pool {pool_id}")
     name, provider, limits, learned, policy, state, circuit = row
     learned_json = _json(learned)
     by_hand = Limits.from_json(_json(limits))
