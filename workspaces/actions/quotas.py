@@ -51,7 +51,8 @@ def lease(pen: Pen, call: ModelCall, wish: Wish) -> bool:
     book.minute["calls"] += 1
     book.minute["retries"] += bool(claim.retry)
     if waited:
-        book.waited_s, book.waited_for = max(0.0, book.now - waited), call.pk
+        call.waited_s = book.waited_s = max(0.0, book.now - waited)  # in hand too: it is saved again with its reply
+        book.waited_for = call.pk
     _finish(book, more, besides=claim.task)
     return True
 
