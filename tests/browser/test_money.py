@@ -51,10 +51,10 @@ def test_a_task_that_meets_an_exhausted_pool_says_so_and_goes_on_when_its_limit_
     page = olive.open(f"/tasks/{first}/", live=True)
     olive.wait_status("succeeded", within_s=60)
 
-    # --- site staff allow one request a minute, of which two are gone
+    # --- site staff allow one token a day, of which thousands are gone: nothing frees itself before midnight
     pool = product.rows("select pool_id from workspaces_modelcall where task_id = %s limit 1", first)[0]["pool_id"]
     settings = staff.open(f"/quota/{pool}/settings/")
-    settings.locator("#pool-form [name=requests_per_minute]").fill("1")
+    settings.locator("#pool-form [name=tokens_per_day]").fill("1")
     settings.locator("#pool-form [name=reason]").fill("the provider complains")
     settings.locator("#pool-form button[type=submit]").click()
     settings.locator("#quota-history-title").wait_for()
@@ -62,27 +62,31 @@ def test_a_task_that_meets_an_exhausted_pool_says_so_and_goes_on_when_its_limit_
     # --- the next task waits, and says for what, where it stands and until when
     second = product.do("task", workspace_id=desk.workspace["id"], version=version)
     page = olive.open(f"/tasks/{second}/", live=True)
-    olive.wait_status("waiting")
+    olive.wait_status("waiting", within_s=60)
     wait = page.locator("#task-quota")
     wait.get_by_text("Expected").wait_for()
     said = " ".join(wait.inner_text().split())
     assert "Place 1 of 1" in said, said
-    assert "requests" in said, said
+    assert "tokens a day are used" in said, said
     rows = product.rows("select waiting_for, waiting_until from workspaces_task where id = %s", second)
     assert rows[0]["waiting_for"] == "quota"
     assert rows[0]["waiting_until"] is not None
     page.goto("/")
-    page.locator("main", has_text=re.compile("quota", re.I)).wait_for()
+    page.locator("#fleet-quota a", has_text="1 on").wait_for()
 
     # --- the pool's page shows the queue; raised, the task goes on by itself
-    queue = staff.open(f"/quota/{pool}/").locator("#pool-queue")
-    queue.locator(f"a[href='/tasks/{second}/']").wait_for()
+    shown = staff.open(f"/quota/{pool}/", live=True)
+    shown.locator(f"#pool-queue a[href='/tasks/{second}/']").wait_for()
+    shown.locator("#quota-chart-calls").scroll_into_view_if_needed()
+    shown.locator("#quota-chart-calls[data-ready] .main-svg").first.wait_for(timeout=30_000)
+    bars = shown.evaluate("document.querySelector('#quota-chart-calls .chart-plot').data[0].y")
+    assert str(sum(bars)) == shown.locator("#pool-history .quota-sum td").first.inner_text().strip() == "2"
     page = olive.open(f"/tasks/{second}/", live=True)
     settings = staff.open(f"/quota/{pool}/settings/")
-    settings.locator("#pool-form [name=requests_per_minute]").fill("100")
+    settings.locator("#pool-form [name=tokens_per_day]").fill("100000000")
     settings.locator("#pool-form [name=reason]").fill("they gave us more")
     settings.locator("#pool-form button[type=submit]").click()
-    olive.wait_status("succeeded", within_s=30)
+    olive.wait_status("succeeded", within_s=60)
     notices = product.rows(
         "select kind from workspaces_quotanotice where pool_id = %s and kind = 'limit_set' order by id", pool
     )

@@ -120,7 +120,7 @@ def test_what_needs_a_person_comes_first(desk: Desk, signed_in: Any) -> None:
 def test_a_member_reads_their_place_on_the_list(desk: Desk, signed_in: Any) -> None:
     pool, *_ = filled(desk)
     card = page(signed_in(desk.viewer).get("/quota/")).text(f"#quota-pool-{pool.pk}")
-    assert "1 task of yours waits here, the first of them at place 2" in card
+    assert "1 task of your workspaces waits here, the first of them at place 2" in card
 
 
 def test_history_is_drawn_and_its_table_has_the_same_numbers(desk: Desk, signed_in: Any) -> None:

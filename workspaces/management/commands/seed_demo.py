@@ -14,6 +14,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import transaction
 
 from workspaces.actions.profiles import create_profile
+from workspaces.actions.quota_settings import make_pool
 from workspaces.actions.rollbacks import roll_back
 from workspaces.actions.tasks import create_task, pause_task
 from workspaces.actions.workspaces import create_workspace, set_member
@@ -60,14 +61,21 @@ class Command(BaseCommand):
         olive, ada, ben = people.values()
         inventory, papers = (self._workspace(ada, name, olive) for name in ("inventory", "papers"))
         billing, reports, rates = (self._workspace(ben, name, olive) for name in ("billing", "reports", "rates"))
+        north, south, depot = (
+            self._workspace(owner, name, olive) for owner, name in ((ada, "north"), (ada, "south"), (ben, "depot"))
+        )
         profiles = {name: self._scripted(olive, name) for name in SCENARIOS}
         self._real(olive)
+        self._small_pool(profiles["shelf-count"], olive)
         self._rolled_back(papers, profiles["wrong-turn"], olive)
         for workspace, scenario, title, instruction in (
             (inventory, "careful-developer", "Build and test the inventory", INVENTORY),
             (billing, "invoice", "Invoice Kestrel Bikes for this week", INVOICE),
             (reports, "misremembered-tool", "Write the stock report", REPORT),
             (rates, "lost-file", "Put the rates into a table", RATES),
+            (north, "shelf-count", "Count the northern shelves", SHELVES),
+            (south, "shelf-count", "Count the southern shelves", SHELVES),
+            (depot, "shelf-count", "Count the shelves of the depot", SHELVES),
         ):
             create_task(
                 workspace=workspace,
@@ -101,6 +109,18 @@ class Command(BaseCommand):
             input_usd_per_mtok="3",
             output_usd_per_mtok="15",
             local_allowed=True,
+        )
+
+    def _small_pool(self, version: ProfileVersion, actor: User) -> None:
+        """Three tasks share what it lets through, and take turns: a short queue for some minutes."""
+        make_pool(
+            version=version,
+            name="Demo: a small allowance",
+            group=version.model,
+            limits={"requests_per_minute": 10, "concurrent_calls": 2},
+            policy={},
+            reason="to show a queue",
+            actor=actor,
         )
 
     def _real(self, actor: User) -> None:
@@ -139,11 +159,12 @@ class Command(BaseCommand):
             runner.advance(task.pk)
 
 
-SCENARIOS = ("careful-developer", "misremembered-tool", "invoice", "wrong-turn", "lost-file")
+SCENARIOS = ("careful-developer", "misremembered-tool", "invoice", "wrong-turn", "lost-file", "shelf-count")
 INVENTORY = (
     "Write a small inventory module in Python with tests.\n"
     "Run the tests after every change and go on adding cases until there are at least 40."
 )
 INVOICE = "Add up this week's hours in hours.csv at 95 USD an hour and send the invoice to Kestrel Bikes."
 REPORT = "Write report.md: one line on the state of the shelves."
+SHELVES = "Count every shelf, one after the other, and write each into shelves.txt."
 RATES = "Read rates.csv and write rates.md, a table of what each customer pays."
