@@ -20,13 +20,15 @@ from workspaces.actions.budget_settings import create_budget
 from workspaces.actions.escalations import answer_escalation
 from workspaces.actions.incidents import report, respond
 from workspaces.actions.pen import writing
+from workspaces.actions.reconciliation import bring_export, choose_columns
 from workspaces.actions.rollbacks import fork, roll_back
 from workspaces.actions.tasks import cancel_task, create_task, pause_task, resume_task
 from workspaces.domain.escalations import Decision
 from workspaces.domain.incidents import Evidence, Finding, IncidentKind, Rung, Severity
+from workspaces.domain.provider_exports import ColumnMap
 from workspaces.domain.states import BudgetPeriod, BudgetScope, PauseMode, TaskStatus
 from workspaces.engine.boxes import driver_for
-from workspaces.models import Checkpoint, Escalation, Snapshot, Task, User
+from workspaces.models import Checkpoint, Escalation, Snapshot, Task, UsageImport, User
 from workspaces.queries.integrity import RULES, verify
 
 pytestmark = pytest.mark.django_db
@@ -112,6 +114,10 @@ def ids(django_db_setup: None, django_db_blocker: Any) -> Iterator[dict[str, int
             actor=user,
             reason="to be looked at",
         )
+
+        bring_export(b"day,in\n2026-09-01,1\n2026-09-02,x\n", file_name="usage.csv", actor=user)
+        export = UsageImport.objects.get()
+        choose_columns(export.pk, ColumnMap(day=("day",), input_tokens=("in",)), provider="", actor=user)
 
         def new() -> Task:
             return create_task(
@@ -326,6 +332,7 @@ WAYS: list[tuple[str, str, str]] = [
      "UPDATE workspaces_usagerollup SET hour = hour - interval '1 hour' WHERE task_id = {done}"
      " AND unit = 'output_tokens'"),
     ("rollup", "records have no sum", "DELETE FROM workspaces_usagerollup WHERE task_id = {done}"),
+    ("imports", "a line of an export is gone", "DELETE FROM workspaces_usageimportrow WHERE problem <> ''"),
     ("booked", "usage is booked to another profile",
      "UPDATE workspaces_usagerecord SET profile_id = NULL WHERE task_id = {done}"),
     ("booked", "usage is booked to nobody in particular",

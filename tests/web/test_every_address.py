@@ -151,6 +151,7 @@ def full(desk: Desk) -> Full:
             "profile_id": profile.profile_id,
             "workspace_id": desk.workspace.pk,
             "user_id": desk.owner.pk,
+            "import_id": 1,
             "command_id": 1,
             "latch_id": 1,
             "pool_id": pool.pk,

@@ -9,6 +9,7 @@ from .incidents import Incident
 from .nodes import Leftover, Node
 from .profiles import AgentProfile, ProfileVersion, ProviderKey
 from .quotas import QuotaClaim, QuotaMinute, QuotaNotice, QuotaPool, QuotaShare
+from .reconciliation import UsageImport, UsageImportRow
 from .scratchpad import ScratchpadEdit
 from .signin import SignInCounter
 from .tasks import Branch, Checkpoint, Latch, Step, Task
@@ -62,6 +63,8 @@ __all__ = [
     "ToolCall",
     "ToolDefinition",
     "ToolServer",
+    "UsageImport",
+    "UsageImportRow",
     "UsageRecord",
     "UsageRollup",
     "User",

@@ -26,6 +26,8 @@ def cost_cell(cell: Cell) -> SafeString | str:
             return usd(value)
         case "change":
             return _change(value)
+        case "gap":
+            return f"{value:+,}".replace("-", "−") if value else "–"
         case "share":
             return percent(value) if value >= 0.01 or not value else "<1 %"
         case "count":

@@ -123,4 +123,18 @@ RULES = [
                OR coalesce(e.ends, 0) <> CASE WHEN m.status = 'running' THEN 0 ELSE 1 END)
         """,
     ),
+    Rule(
+        "imports",
+        "every line of a provider's export that was read or could not be is kept, and counted once",
+        "usageimport",
+        """
+        SELECT NULL::bigint, format('import %s says %s rows read and %s unreadable; there are %s and %s', i.id,
+                                    i.rows_read, i.rows_bad, coalesce(r.good, 0), coalesce(r.bad, 0))
+          FROM workspaces_usageimport i
+          LEFT JOIN (SELECT source_id, count(*) FILTER (WHERE problem = '') AS good,
+                            count(*) FILTER (WHERE problem <> '') AS bad
+                       FROM workspaces_usageimportrow GROUP BY 1) r ON r.source_id = i.id
+         WHERE :task(0) AND (i.rows_read, i.rows_bad) <> (coalesce(r.good, 0), coalesce(r.bad, 0))
+        """,
+    ),
 ]
