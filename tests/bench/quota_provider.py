@@ -109,7 +109,7 @@ class Provider:
         elif self.output_tokens >= limits.output_tokens_per_minute:
             wait = self.made[0][0] + 60 - now
         elif len(self.seen) >= limits.requests_per_minute or (
-            self.input_tokens + call.input_tokens > limits.input_tokens_per_minute
+            self.seen and self.input_tokens + call.input_tokens > limits.input_tokens_per_minute
         ):
             wait = self.seen[0][0] + 60 - now
         if wait is not None:

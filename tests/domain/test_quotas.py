@@ -77,8 +77,8 @@ def test_what_was_held_and_not_used_is_free_at_once():
     here.ask(1, 1, (900, 900), NOON)
     waits = here.ask(2, 2, (500, 500), NOON + 1)
     assert waits.granted_at is None
-    here.end(1, NOON + 3, Use(1, 400, 20))
-    assert here.pump(NOON + 3) == [waits]
+    here.end(1, NOON + 7, Use(1, 400, 20))
+    assert here.pump(NOON + 7) == [waits]
 
 
 def test_a_call_that_was_never_sent_leaves_nothing():
@@ -116,6 +116,27 @@ def test_calls_at_once_are_counted_from_grant_to_end():
     assert [claim.granted_at for claim in (first, second, third)] == [NOON, NOON, None]
     here.end(1, NOON + 9, Use(1, 10, 10))
     assert here.pump(NOON + 9) == [third]
+
+
+def test_half_of_a_minute_goes_at_once_and_the_rest_evenly_where_others_are_active():
+    here = pool(requests_per_minute=60)
+    here.ask(1, 0, (1, 0), NOON)
+    for task in range(1, 90):
+        here.ask(2, task, (1, 0), NOON)
+    granted = [1 + len(here.pump(NOON + second)) for second in range(0, 120, 2)]
+    at_once = sum(claim.granted_at == NOON for claim in here.claims.values())
+    assert at_once == 30
+    assert max(granted[1:]) <= 9
+    late = here.ask(3, 900, (1, 0), NOON + 121)
+    here.pump(NOON + 124)
+    assert late.granted_at is not None
+
+
+def test_who_is_alone_may_use_a_whole_minute_at_once():
+    here = pool(requests_per_minute=60)
+    for task in range(61):
+        here.ask(1, task, (1, 0), NOON)
+    assert sum(claim.granted_at == NOON for claim in here.claims.values()) == 60
 
 
 def test_a_day_ends_at_midnight_utc():

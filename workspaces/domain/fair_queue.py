@@ -2,8 +2,9 @@
 
 Start-time fair queueing (Goyal, Vin, Cheng, SIGCOMM 1996): each user with waiting claims has one place, at
 `Share.finish`; the lowest goes next and nothing passes it. A place that is taken moves the user's next one back by
-cost / weight, and the virtual time, at which newcomers stand, is half a call of the usual cost behind the place taken
-last: so newcomers without end overtake nobody for ever, and who comes and goes is not passed by those who always wait.
+cost / weight. The virtual time, at which newcomers stand, is that of the place taken last and moves on with each grant
+by its part for each active user: so newcomers without end overtake nobody for ever. Were it faster, those who always
+wait would pass those who come and go.
 Which of a user's claims takes its place is chosen when it is granted: interactive ones first, then the task that had
 least (the same queueing once more, at `task_finish`), then the oldest.
 
@@ -34,7 +35,6 @@ from workspaces.domain.retry_budget import (
 
 IDLE_HALF_LIFE_S = 60.0
 MOST_AT_ONCE = 200  # grants in one go, so that no lock is held long; the next call goes on
-PACE = 0.5  # of a usual call; simulated from 0 to 1: fairest at half and above, and kinder to newcomers below
 RECENT = 0.1  # of a new figure in a running mean
 
 
@@ -64,6 +64,9 @@ def enqueue(state: PoolState, rules: Rules, share: Share, claim: Claim, now: flo
     """Opens a claim. `only`: none of the user's others waits here. It is granted by `take` or waits for `pump`."""
     if only:
         share.finish = _start(state, rules.limits, share, now)
+    if share.open == 0:
+        state.active += 1
+        state.active_weight += share.weight
     share.open += 1
     share.used_at = now
     claim.queued_at, claim.granted_at = now, None
@@ -115,13 +118,14 @@ def may_be_sent(state: PoolState, claim: Claim, now: float) -> bool:
 
 
 def obstacle(state: PoolState, rules: Rules, use: Use, now: float) -> str:
-    """Why a call with this need cannot go now: the name of a limit, "blocked", "circuit", "ramp", or ""."""
+    """Why a call with this need cannot go now: the name of a limit, "blocked", "circuit", "ramp",
+    "pace", or ""."""
     if why := holds_back(state, now):
         return why
     if state.ramp is not None and state.in_flight >= int(state.ramp):
         return "ramp"
     state.forget(now)
-    return lacks(state, rules.limits, use)
+    return lacks(state, rules.limits, use, now)
 
 
 def settle(state: PoolState, rules: Rules, share: Share, claim: Claim, actual: Use | None, now: float) -> None:
@@ -151,7 +155,7 @@ def settle(state: PoolState, rules: Rules, share: Share, claim: Claim, actual: U
     claim.task_finish += difference_in_cost
     claim.granted_at = None
     share.used_at = now
-    share.open = max(0, share.open - 1)
+    _close(state, share)
 
 
 def withdraw(state: PoolState, share: Share, claim: Claim, now: float) -> None:
@@ -159,7 +163,23 @@ def withdraw(state: PoolState, share: Share, claim: Claim, now: float) -> None:
     assert claim.granted_at is None, "a granted claim is settled"
     state.waiting = max(0, state.waiting - 1)
     share.used_at = now
+    _close(state, share)
+
+
+def reweigh(state: PoolState, share: Share, weight: float) -> None:
+    if share.open:
+        state.active_weight = max(0.0, state.active_weight + weight - share.weight)
+    share.weight = weight
+
+
+def _close(state: PoolState, share: Share) -> None:
     share.open = max(0, share.open - 1)
+    if share.open == 0:
+        state.active = max(0, state.active - 1)
+        state.active_weight = max(0.0, state.active_weight - share.weight)
+        state.left_weight += share.weight
+    if state.in_flight == 0 and state.waiting == 0:
+        state.active, state.active_weight = 0, 0.0  # whatever rounding has left
 
 
 def _start(state: PoolState, limits: Limits, share: Share, now: float) -> float:
@@ -179,10 +199,12 @@ def _grant(state: PoolState, rules: Rules, share: Share, claim: Claim, now: floa
     claim.cost = cost = cost_of(use._replace(output_tokens=round(use.output_tokens * state.typical_output)), limits)
     tag = max(share.finish, state.virtual - minute_worth(state, limits) / share.weight)
     state.typical_cost += (cost - state.typical_cost) * (RECENT if state.typical_cost else 1.0)
-    state.virtual = max(state.virtual, tag + PACE * min(cost / share.weight, state.typical_cost))
+    usual = min(cost, state.typical_cost)
+    state.virtual = max(state.virtual, tag + usual / max(state.active_weight + state.left_weight, share.weight))
+    state.left_weight = 0.0
     share.finish, claim.tag = tag + cost / share.weight, tag
     if not claim.interactive:
-        share.clock = max(share.clock, claim.task_finish + PACE * min(cost, state.typical_cost))
+        share.clock = max(share.clock, claim.task_finish + usual / (share.open + 1))
     claim.task_finish += cost
     state.waiting = max(0, state.waiting - 1)
     state.in_flight += 1

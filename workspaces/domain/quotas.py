@@ -18,6 +18,8 @@ from typing import Any, NamedTuple
 WINDOW_S = 60
 SLICE_S = 2  # a booking counts for 60 to 62 s
 DAY_S = 86_400
+AT_ONCE = 0.5  # of a minute's limit, however fast
+PACE, PACE_SLICES = 1.25, 3  # above that, so many times the even part of so many slices
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +114,9 @@ class PoolState:
     # fair_queue.py
     virtual: float = 0.0
     typical_cost: float = 0.0  # of a call, lately
+    active: int = 0  # users with open claims
+    active_weight: float = 0.0  # of theirs
+    left_weight: float = 0.0  # of those whose last claim ended since the last grant: they may ask again at once
     waiting: int = 0
     # retry_budget.py
     retry_tokens: float | None = None  # None: all that it can hold
@@ -143,6 +148,7 @@ class PoolState:
         state.day, state.day_tokens = data["d"]
         state.in_flight, state.held_output = data["f"]
         state.virtual, state.typical_cost, state.waiting = data["q"]
+        state.active, state.active_weight, state.left_weight = data["a"]
         state.retry_tokens, state.failing, state.circuit, state.open_until, state.trips, state.probe = data["c"]
         state.blocked_until, state.refusals, state.refused_at, state.ramp, state.ramp_goal = data["b"]
         state.typical_s, state.typical_output = data["t"]
@@ -155,11 +161,8 @@ class PoolState:
             "w": [first, [[number - first, *used] for number, *used in self.slices]],
             "d": [self.day, self.day_tokens],
             "f": [self.in_flight, self.held_output],
-            "q": [
-                round(self.virtual, 3),
-                round(self.typical_cost, 3),
-                self.waiting,
-            ],
+            "q": [round(self.virtual, 3), round(self.typical_cost, 3), self.waiting],
+            "a": [self.active, round(self.active_weight, 4), round(self.left_weight, 4)],
             "c": [
                 None if self.retry_tokens is None else round(self.retry_tokens, 3),
                 round(self.failing, 4),
@@ -223,10 +226,14 @@ class PoolState:
         self.output_tokens += use.output_tokens
 
 
-def lacks(state: PoolState, limits: Limits, use: Use) -> str:
-    """The limit that has no room for this now, or "". Call `state.forget(now)` before.
+def lacks(state: PoolState, limits: Limits, use: Use, now: float) -> str:
+    """The limit that has no room for this now, "pace", or "". Call `state.forget(now)` before.
 
     A need above a whole limit is taken as the limit: such a call is admitted once nothing else counts.
+
+    "pace": where several users are active, half of a minute may be used at once and the rest is given out evenly.
+    Otherwise whoever has most calls ready would take a whole minute in its first seconds, again and again, and who
+    asks a little later would wait for the next.
     """
     limit = limits.concurrent_calls
     if limit is not None and state.in_flight >= limit:
@@ -245,7 +252,21 @@ def lacks(state: PoolState, limits: Limits, use: Use) -> str:
         need = min(use.input_tokens + use.output_tokens, limit)
         if state.day_tokens + state.held_output + need > limit:
             return "tokens_per_day"
+    if state.active < 2:
+        return ""
+    for column, used, need, limit in (
+        (1, state.requests, use.requests, limits.requests_per_minute),
+        (2, state.input_tokens, use.input_tokens, limits.input_tokens_per_minute),
+    ):
+        if limit is not None and used + need > limit * AT_ONCE and _too_soon(state, column, limit, need, now):
+            return "pace"
     return ""
+
+
+def _too_soon(state: PoolState, column: int, limit: int, need: int, now: float) -> bool:
+    first = int(now // SLICE_S) - PACE_SLICES
+    recent = sum(entry[column] for entry in state.slices[-PACE_SLICES:] if entry[0] > first)
+    return recent > 0 and recent + need > limit * PACE_SLICES * SLICE_S / WINDOW_S * PACE
 
 
 REQUEST_WORTH = 1_000  # where only requests are limited, each counts as this many tokens

@@ -13,7 +13,10 @@ from math import ceil
 
 from workspaces.domain.fair_queue import Rules, obstacle, turn
 from workspaces.domain.quotas import (
+    AT_ONCE,
     DAY_S,
+    PACE,
+    PACE_SLICES,
     SLICE_S,
     WINDOW_S,
     Claim,
@@ -30,7 +33,7 @@ USUAL_CALL_S = 10.0  # until a pool has answered one
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """`reason`: a limit's name, "blocked", "circuit", "ramp", "retry", "not_before" or "turn".
+    """`reason`: a limit's name, "blocked", "circuit", "ramp", "pace", "retry", "not_before" or "turn".
 
     `until`: None where it depends on calls in flight.
     """
@@ -88,11 +91,13 @@ def expected_wait_s(state: PoolState, limits: Limits, ahead: Use, now: float) ->
     waits = [0.0]
     if limit := limits.requests_per_minute:
         waits.append(_window_s(state, 1, limit, 0, ahead.requests, now))
+        waits.append(_pace_s(state, state.requests, limit, ahead.requests, ahead))
     if limit := limits.input_tokens_per_minute:
-        waits.append(_window_s(state, 2, limit, 0, _of(ahead.input_tokens, ahead, limit), now))
+        need = _of(ahead.input_tokens, ahead, limit)
+        waits += [_window_s(state, 2, limit, 0, need, now), _pace_s(state, state.input_tokens, limit, need, ahead)]
     if limit := limits.output_tokens_per_minute:
-        need = ahead.output_tokens * state.typical_output if ahead.requests > 1 else min(ahead.output_tokens, limit)
-        waits.append(_window_s(state, 3, limit, held if ahead.requests > 1 else state.held_output, need, now))
+        made = ahead.output_tokens * state.typical_output if ahead.requests > 1 else min(ahead.output_tokens, limit)
+        waits.append(_window_s(state, 3, limit, held if ahead.requests > 1 else state.held_output, made, now))
     at_once = min(
         limits.concurrent_calls if limits.concurrent_calls is not None else 10**9,
         10**9 if state.ramp is None else max(1, int(state.ramp)),
@@ -101,8 +106,8 @@ def expected_wait_s(state: PoolState, limits: Limits, ahead: Use, now: float) ->
     if beyond > 0:
         waits.append(beyond * usual_s / at_once)
     if limit := limits.tokens_per_day:
-        need = ahead.input_tokens + ahead.output_tokens * state.typical_output
-        today = state.day_tokens + held + (min(need, limit) if ahead.requests == 1 else need)
+        tokens = ahead.input_tokens + ahead.output_tokens * state.typical_output
+        today = state.day_tokens + held + (min(tokens, limit) if ahead.requests == 1 else tokens)
         if today > limit:
             waits.append(_midnight(now) - now + DAY_S * max(0, ceil(today / limit) - 2))
     return held_back_s(state, now) + max(waits)
@@ -145,6 +150,8 @@ def _told(state: PoolState, limits: Limits, use: Use, reason: str, now: float) -
             return None, "too many calls failed; one call is trying whether the provider answers again"
         case "ramp":
             return None, f"after refusals at most {int(state.ramp or 1):,} at once, more with each answer"
+        case "pace":
+            return now + SLICE_S, "half of the minute is used, the rest is given out evenly; room in a few seconds"
         case "concurrent_calls":
             return None, _all_in_flight(limit)
         case "requests_per_minute":
@@ -187,6 +194,14 @@ def _window_s(state: PoolState, column: int, limit: int, held: float, need: floa
         if rest <= 0:
             return max(0.0, frees - now)
     return max(0.0, frees - now) + rest / limit * WINDOW_S
+
+
+def _pace_s(state: PoolState, used: int, limit: int, need: int, ahead: Use) -> float:
+    """How long what is beyond the half that goes at once takes."""
+    if state.active < 2 or ahead.requests == 1:
+        return 0.0
+    beyond = min(need, used + need - limit * AT_ONCE)
+    return max(0.0, beyond / (limit * PACE) * WINDOW_S - PACE_SLICES * SLICE_S)
 
 
 def _of(tokens: int, ahead: Use, limit: int) -> int:
