@@ -14,7 +14,7 @@ from typing import Any
 from django.db import IntegrityError, transaction
 from django.db.models.functions import Now
 
-from workspaces.domain.fair_queue import withdraw
+from workspaces.domain.fair_queue import reweigh, withdraw
 from workspaces.domain.quotas import LIMITS, Claim, PoolState, Share
 from workspaces.domain.retry_budget import RetryPolicy, probe_now, unblock
 from workspaces.domain.states import Circuit, ClaimState, NoticeKind, TaskStatus, WaitingFor
@@ -83,6 +83,10 @@ def set_weight(pool_id: int, *, user: User, weight: float, reason: str, actor: U
         before = row.weight
         row.weight = weight
         row.save(update_fields=["weight"])
+        state = PoolState.from_json(pool.state)
+        reweigh(state, Share(weight=before, open=row.open), weight)
+        pool.state = state.as_json()
+        pool.save(update_fields=["state"])
         now = database_now()
         _told(pool, f"the weight of a user: {before:g} → {weight:g}", reason, actor, now, user=user.pk)
         _audit("quota.weight", pool, reason, actor, now, user=user.username, before=before, after=weight)
