@@ -264,9 +264,12 @@ def lacks(state: PoolState, limits: Limits, use: Use, now: float) -> str:
 
 
 def _too_soon(state: PoolState, column: int, limit: int, need: int, now: float) -> bool:
+    even = limit * PACE * PACE_SLICES * SLICE_S / WINDOW_S
+    if even < 1:
+        return False
     first = int(now // SLICE_S) - PACE_SLICES
     recent = sum(entry[column] for entry in state.slices[-PACE_SLICES:] if entry[0] > first)
-    return recent > 0 and recent + need > limit * PACE_SLICES * SLICE_S / WINDOW_S * PACE
+    return recent > 0 and recent + need > even
 
 
 REQUEST_WORTH = 1_000  # where only requests are limited, each counts as this many tokens
