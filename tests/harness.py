@@ -9,9 +9,11 @@ from collections.abc import Callable
 from typing import Any
 
 from django.db import connection
+from django.utils import timezone
 
 from workspaces.actions import quota_sweep
 from workspaces.actions.profiles import create_profile
+from workspaces.actions.quota_pools import forget_pools, place_of
 from workspaces.actions.tasks import create_task
 from workspaces.actions.workspaces import create_workspace, set_member
 from workspaces.domain.quotas import PoolState
@@ -98,6 +100,24 @@ def work(task: Task, *, until: Callable[[Task], bool] | None = None, limit: int 
             return task
         runner.advance(task.pk)
     raise AssertionError(f"{task} is still {task.status} after {limit} advances: {kinds(task)[-12:]}")
+
+
+def quota_pool(version: ProfileVersion, **limits: int) -> QuotaPool:
+    """A pool by hand, with limits, for all that the version's account asks."""
+    pool = QuotaPool.objects.create(
+        **place_of(version), group="*", name="the pool", by_hand=True, limits=limits, created_at=timezone.now()
+    )
+    forget_pools()
+    return pool
+
+
+def minute_passes() -> int:
+    """What was used at every pool is older than a minute; returns how many tasks were woken."""
+    for pool in QuotaPool.objects.all():
+        state = PoolState.from_json(pool.state)
+        state.forget(timezone.now().timestamp() + 120)
+        QuotaPool.objects.filter(pk=pool.pk).update(state=state.as_json())
+    return quota_sweep.look()
 
 
 def quota_frees() -> int:
