@@ -13,7 +13,7 @@ from django.utils import timezone
 
 from workspaces.actions import quota_sweep
 from workspaces.actions.profiles import create_profile
-from workspaces.actions.quota_pools import forget_pools, place_of
+from workspaces.actions.quota_pools import forget_pools
 from workspaces.actions.tasks import create_task
 from workspaces.actions.workspaces import create_workspace, set_member
 from workspaces.domain.quotas import PoolState
@@ -105,7 +105,7 @@ def work(task: Task, *, until: Callable[[Task], bool] | None = None, limit: int 
 def quota_pool(version: ProfileVersion, **limits: int) -> QuotaPool:
     """A pool by hand, with limits, for all that the version's account asks."""
     pool = QuotaPool.objects.create(
-        **place_of(version), group="*", name="the pool", by_hand=True, limits=limits, created_at=timezone.now()
+        **version.allowance, group="*", name="the pool", by_hand=True, limits=limits, created_at=timezone.now()
     )
     forget_pools()
     return pool

@@ -12,6 +12,7 @@ import json
 import sys
 from typing import Any
 
+from tests.bench.quota_database import database
 from tests.bench.quota_simulation import simulate
 
 COLUMNS = {
@@ -37,6 +38,8 @@ def main() -> int:
     figures: dict[str, Any] = {}
     if chosen.only != "database":
         figures["simulation"] = simulation(chosen.users, chosen.tasks, chosen.seed)
+    if chosen.only != "simulation":
+        figures["database"] = database()
     figures["holds"] = all(part["holds"] for part in figures.values())
     print(json.dumps(figures))
     return 0 if figures["holds"] else 1

@@ -92,7 +92,7 @@ def test_a_user_with_four_tasks_does_not_starve_one_with_one() -> None:
             work(task)
         minute_passes()
     taken = [Task.objects.get(pk=task.pk).steps_taken for task in tasks]
-    assert taken[-1] >= 4, taken
+    assert taken[-1] >= 3, taken
     assert sum(taken[:4]) >= 4, taken
     assert max(taken[:4]) - min(taken[:4]) <= 2, f"between a user's tasks too: {taken}"
 

@@ -41,13 +41,17 @@ def reservation(pen: Pen, wish: Wish) -> Reservation:
 
 
 def admit(pen: Pen, call: ModelCall, wish: Wish, held: Reservation) -> None:
-    """Set aside what `call` says, or raise NotAdmitted."""
+    """Set aside what `call` says, or raise NotAdmitted: here, or when the transaction comes to its end."""
     if not budgets.reserve(call, held.need):
         raise NotAdmitted
-    if not quotas.lease(pen, call, wish):
-        raise NotAdmitted
+    pen.last(lambda: _lease(pen, call, wish))
     if wish.instead_of is not None:
         quotas.fell_back(pen, call, instead_of=wish.instead_of, why=wish.why_instead)
+
+
+def _lease(pen: Pen, call: ModelCall, wish: Wish) -> None:
+    if not quotas.lease(pen, call, wish):
+        raise NotAdmitted
 
 
 def wait(pen: Pen, wish: Wish) -> bool:
@@ -76,16 +80,16 @@ def settle(
     that is not known as a whole; `rate`: what the provider said of its limits.
     """
     budgets.settle(pen, call, usage, cost, priced=priced)
-    quotas.settle(pen, call, usage, rate)
+    pen.last(lambda: quotas.settle(pen, call, usage, rate))
 
 
 def failed(pen: Pen, call: ModelCall, error: ProviderError, *, maybe_billed: bool) -> None:
     """The call failed, and the pool learns how."""
     budgets.give_back(pen, call, assumed=maybe_billed)
-    quotas.failed(pen, call, error)
+    pen.last(lambda: quotas.failed(pen, call, error))
 
 
 def dropped(pen: Pen, call: ModelCall) -> None:
     """The call was given up, or its worker died: nobody knows what it took."""
     budgets.give_back(pen, call, assumed=True)
-    quotas.dropped(pen, call)
+    pen.last(lambda: quotas.dropped(pen, call))

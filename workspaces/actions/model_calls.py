@@ -99,6 +99,7 @@ def wait_for_room(task_id: int, fence: int, wish: Wish) -> bool:
     """
     with writing(task_id, fence=fence) as pen:
         drop_unfinished(pen, why="its worker ended")
+        pen.act_last()
         return admission.wait(pen, wish)
 
 

@@ -7,7 +7,7 @@ when its lease was taken.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
@@ -37,6 +37,7 @@ class Pen:
         self._messages: list[Message] = []
         self._changed: dict[tuple[str, int], tuple[Model, set[str]]] = {}
         self._dirty: set[str] = set()
+        self._last: list[Callable[[], None]] = []
 
     @property
     def branch(self) -> Branch:
@@ -171,6 +172,18 @@ class Pen:
             at=self.now,
         )
 
+    def last(self, act: Callable[[], None]) -> None:
+        """Do it when all else is written, just before the commit: what is locked there is wanted by every worker.
+
+        It may refuse it all by raising. It writes no event.
+        """
+        self._last.append(act)
+
+    def act_last(self) -> None:
+        """What was to be done last, now."""
+        while self._last:
+            self._last.pop(0)()
+
     def flush(self) -> None:
         """Events, messages, changed rows and the task's row in one statement: every write of a step ends here."""
         if not self._dirty:
@@ -247,3 +260,4 @@ def writing(task_id: int, *, fence: int | None = None, actor: User | None = None
         pen = Pen(task, actor, branch_number=branch_number, now=now)
         yield pen
         pen.flush()
+        pen.act_last()
