@@ -16,6 +16,7 @@ from workspaces.domain.waits import in_order
 from workspaces.models import QuotaClaim, QuotaPool, QuotaShare, Task, User
 
 from .access import visible_tasks
+from .database import database_now
 from .quota_state import Situation
 
 COUNTED = 5_000  # claims that are put in order; a longer queue says so
@@ -142,8 +143,8 @@ class TaskWait:
         return self.place.number - 1 - self.place.own_before if self.place else 0
 
 
-def wait_of(task: Task, now: datetime) -> TaskWait | None:
-    """Three queries for a task that waits for quota, none for any other."""
+def wait_of(task: Task) -> TaskWait | None:
+    """Four queries for a task that waits for quota, none for any other."""
     if task.status != TaskStatus.WAITING.value or task.waiting_for != WaitingFor.QUOTA.value:
         return None
     claim = (
@@ -154,7 +155,7 @@ def wait_of(task: Task, now: datetime) -> TaskWait | None:
     )
     if claim is None:
         return None
-    situation = Situation.of(claim.pool, now)
+    situation = Situation.of(claim.pool, database_now())
     places = places_of(situation)
     place = next((each for each in places if each.claim.task == task.pk), None)
     return TaskWait(

@@ -1,4 +1,7 @@
-"""The list of quota pools, with what each does now. As many queries for one pool as for a hundred."""
+"""The list of quota pools, with what each does now. As many queries for one pool as for a hundred.
+
+Three more for each pool in which tasks of a member wait, whose place is then counted.
+"""
 
 from __future__ import annotations
 

@@ -9,7 +9,6 @@ from workspaces.domain.states import TaskStatus
 from workspaces.models import Task
 from workspaces.queries.approvals import standing_of
 from workspaces.queries.checkpoints import LISTED, checkpoints_of
-from workspaces.queries.database import database_now
 from workspaces.queries.incidents import of_task
 from workspaces.queries.quota_line import wait_of
 from workspaces.queries.scratchpad import authors_of
@@ -44,7 +43,7 @@ def head_context(task: Task, can_operate: bool) -> dict[str, Any]:
         "head": head_of(task),
         "task": task,
         "can_operate": can_operate,
-        **wait_context(wait_of(task, database_now())),
+        **wait_context(wait_of(task)),
     }
 
 

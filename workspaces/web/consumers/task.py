@@ -21,7 +21,6 @@ from workspaces.domain.events import EventKind
 from workspaces.domain.states import TaskStatus, WaitingFor
 from workspaces.models import Event, Task, User
 from workspaces.queries.access import may_operate, visible_tasks
-from workspaces.queries.database import database_now
 from workspaces.queries.escalations import cards_of_tasks
 from workspaces.queries.quota_line import wait_of
 from workspaces.queries.trace import Running, TraceFilter, current_line, events_after, group_of, running_now
@@ -200,7 +199,7 @@ class TaskConsumer(Watcher):
         """Its place in the queue, when that has changed."""
         if not self.queued:
             return ""
-        context = {**wait_context(wait_of(task, database_now())), "oob": True}
+        context = {**wait_context(wait_of(task)), "oob": True}
         html: str = render_to_string("tasks/_quota.html", context) if context["quota_wait"] else ""
         if html == self.place:
             return ""
