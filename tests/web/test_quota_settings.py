@@ -79,12 +79,14 @@ def test_members_set_nothing(desk: Desk, signed_in: Any) -> None:
 
 
 def test_a_weight_is_set_while_the_user_waits(desk: Desk, signed_in: Any) -> None:
-    pool = make_pool()
+    pool = make_pool(state=PoolState(active=1, active_weight=1.0, waiting=1).as_json())
     wait_in(pool, desk.task())
     client = signed_in(desk.staff)
     told = {"user": desk.owner.username, "weight": "4", "weight_reason": "they pay for it"}
     assert client.post(f"/quota/{pool.pk}/weight/", told).status_code == 302
     assert QuotaShare.objects.get(pool=pool, user=desk.owner).weight == 4.0
+    pool.refresh_from_db()
+    assert PoolState.from_json(pool.state).active_weight == 4.0
     assert AuditEntry.objects.get(action="quota.weight").data["after"] == 4.0
     refused = client.post(f"/quota/{pool.pk}/weight/", told | {"user": "nobody-here"})
     assert refused.status_code == 422

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from workspaces.domain.fair_queue import Rules
+from workspaces.domain.fair_queue import Rules, obstacle
 from workspaces.domain.quota_meters import Meter, meters
 from workspaces.domain.quotas import Claim, Limits, PoolState, Use
 from workspaces.domain.retry_budget import RetryPolicy
@@ -85,4 +85,6 @@ class Situation:
             )
         if self.ramp is not None and self.state.in_flight >= self.ramp:
             return "after refusals it lets through fewer calls at once"
+        if obstacle(self.state, Rules(self.limits), Use(1), self.now.timestamp()) == "pace":
+            return "half of the minute is used, the rest is given out evenly"
         return ""
