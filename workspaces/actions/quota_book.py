@@ -50,12 +50,13 @@ SELECT {_PLACE}, t.status = 'waiting' AND t.waiting_for = 'quota', {_SHARE}
           FROM workspaces_quotashare s
          CROSS JOIN LATERAL (SELECT id FROM workspaces_quotaclaim
                 WHERE pool_id = s.pool_id AND user_id = s.user_id AND state = 'waiting'
-                  AND (not_before IS NULL OR not_before <= to_timestamp(%(now)s)) LIMIT 1) AS c
+                  AND (not_before IS NULL OR not_before <= to_timestamp(%(now)s))
+                  AND (%(retries)s OR NOT retry) LIMIT 1) AS c
          WHERE s.pool_id = %(pool)s AND s.open > 0
          ORDER BY s.finish, s.user_id LIMIT %(users)s) AS s
  CROSS JOIN LATERAL (SELECT * FROM workspaces_quotaclaim
          WHERE pool_id = s.pool_id AND user_id = s.user_id AND state = 'waiting'
-           AND (not_before IS NULL OR not_before <= to_timestamp(%(now)s))
+           AND (not_before IS NULL OR not_before <= to_timestamp(%(now)s)) AND (%(retries)s OR NOT retry)
          ORDER BY interactive DESC, task_finish, queued_at, task_id LIMIT %(each)s) AS c
   JOIN workspaces_task t ON t.id = c.task_id
 """  # noqa: S608 - constants
@@ -162,13 +163,14 @@ def open_book(pool_id: int, *, user: int = 0, task: int = 0) -> Book:
     return book
 
 
-def read_queue(book: Book, *, users: int, each: int) -> list[Place]:
-    """Waiting claims whose time has come: of the first users, each one's first.
+def read_queue(book: Book, *, users: int, each: int, retries: bool) -> list[Place]:
+    """Waiting claims whose time has come, without `retries` only first tries: of the first users, each one's first.
 
     What was changed in the book and is not written yet must not be asked for again: read once a book.
     """
     with connection.cursor() as cursor:
-        cursor.execute(_QUEUE, {"pool": book.pool_id, "now": book.now, "users": users, "each": each})
+        of = {"pool": book.pool_id, "now": book.now, "users": users, "each": each, "retries": retries}
+        cursor.execute(_QUEUE, of)
         rows = cursor.fetchall()
     found = []
     for row in rows:

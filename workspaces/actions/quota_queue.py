@@ -7,7 +7,7 @@ import random
 from workspaces.domain import fair_queue
 from workspaces.domain.fair_queue import Rules, turn
 from workspaces.domain.quotas import NOTHING, Claim, Share
-from workspaces.domain.retry_budget import RetryPolicy
+from workspaces.domain.retry_budget import RetryPolicy, can_retry, is_hopeless
 from workspaces.domain.states import ClaimState
 
 from .quota_book import Book, Place, open_book, read_queue, write
@@ -28,7 +28,9 @@ class Waiting:
         self.book = book
         self.more = False  # beyond what was read
         self._lines: dict[int, list[Place]] = {}
-        read = read_queue(book, users=users, each=each)
+        # retries that cannot go must not hide a user's other calls behind them
+        retries = can_retry(book.state) or is_hopeless(book.state)
+        read = read_queue(book, users=users, each=each, retries=retries)
         for place in read:
             self._lines.setdefault(place.claim.user, []).append(place)
         self._cut = {user for user, line in self._lines.items() if len(line) >= each}
