@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 UV_VERSION := 0.13.9
 
-.PHONY: help up test test-long check lint fmt lock test-model chaos bench-engine bench-sleep bench-idle bench-retention bench-detectors bench-context bench-quota bench-costs pictures sandbox-image
+.PHONY: help up test test-long check lint fmt lock test-model chaos bench-engine bench-sleep bench-idle bench-retention bench-detectors bench-context bench-quota bench-costs bench-budget pictures sandbox-image
 
 help:
 	@echo "make up            run everything on this machine (Ctrl-C stops it)"
@@ -24,6 +24,7 @@ help:
 	@echo "make bench-quota   admission: fairness and use of a pool in a simulation of 10,000 users, and its cost at the database"
 	@echo "make bench-detectors  precision and recall of the detectors on the labelled traces, beside others' rules"
 	@echo "make bench-costs  every cost page over five million usage records, and its total beside the sum of them"
+	@echo "make bench-budget  64 calls that begin at once on 0.50 USD, beside a counter and a LiteLLM proxy"
 	@echo "make pictures      the pictures in docs/"
 
 up:
@@ -114,6 +115,10 @@ bench-quota:
 bench-costs:
 	@$(PYTHON) agentdesk/bootstrap.py test
 	@exec $(BIN)/python -m tests.bench.costs $(ARGS)
+
+bench-budget:
+	@$(PYTHON) agentdesk/bootstrap.py test
+	@exec $(BIN)/python -m tests.bench.budget $(ARGS)
 
 pictures:
 	@$(PYTHON) agentdesk/bootstrap.py test

@@ -48,10 +48,13 @@ places(id, up) AS (
 line(id, up) AS (
     SELECT id, forked_from_id FROM workspaces_task WHERE id = %(task)s
     UNION SELECT above.id, above.forked_from_id FROM workspaces_task AS above JOIN line ON above.id = line.up)
-SELECT budget.id, budget.scope, budget.period, budget.created_at, origin.id, origin.created_at
+SELECT budget.id, budget.scope, budget.period, budget.created_at, origin.id, origin.created_at, account.id
   FROM workspaces_budget AS budget
   LEFT JOIN workspaces_task AS origin ON origin.id = CASE WHEN budget.scope = 'task' THEN budget.task_id
        ELSE (SELECT coalesce(root_id, id) FROM workspaces_task WHERE id = %(task)s) END
+  LEFT JOIN workspaces_budgetaccount AS account ON account.budget_id = budget.id AND account.period_key =
+       CASE budget.period WHEN 'day' THEN %(day)s WHEN 'month' THEN %(month)s WHEN 'total' THEN %(total)s
+            ELSE 'task:' || origin.id END
  WHERE budget.ended_at IS NULL
    AND (budget.scope = 'site' OR budget.user_id = %(user)s OR budget.profile_id = %(profile)s
         OR budget.workspace_id IN (SELECT id FROM places) OR budget.task_id IN (SELECT id FROM line))
@@ -61,32 +64,29 @@ SELECT budget.id, budget.scope, budget.period, budget.created_at, origin.id, ori
 
 def bound(spender: Spender, at: datetime) -> list[Bound]:
     """The budgets that bind `spender`, each with the period that `at` falls into; in order of budgets."""
+    keys = {
+        period.value: span.key
+        for period in (BudgetPeriod.DAY, BudgetPeriod.MONTH, BudgetPeriod.TOTAL)
+        if (span := span_of(period, at, since=at, origin=None)) is not None
+    }
     values = {
         "user": spender.user_id,
         "workspace": spender.workspace_id,
         "profile": spender.profile_id,
         "task": spender.task_id,
+        **keys,
     }
     with connection.cursor() as cursor:
         cursor.execute(_BOUND, values)
         rows = cursor.fetchall()
     found = []
-    for budget_id, scope, period, made_at, origin_id, origin_at in rows:
+    for budget_id, scope, period, made_at, origin_id, origin_at, account_id in rows:
         origin = (origin_id, origin_at) if origin_id is not None else None
         of_task = scope == BudgetScope.TASK.value
         span = span_of(BudgetPeriod(period), at, since=origin_at if of_task else made_at, origin=origin)
         if span is not None and span.holds(at):
-            found.append((budget_id, BudgetScope(scope), span, made_at))
-    if not found:
-        return []
-    keys = {(budget_id, span.key) for budget_id, _, span, _ in found}
-    accounts = {
-        (budget_id, key): pk
-        for pk, budget_id, key in BudgetAccount.objects.filter(
-            budget__in=[budget_id for budget_id, *_ in found], period_key__in={key for _, key in keys}
-        ).values_list("pk", "budget_id", "period_key")
-    }
-    return [Bound(*each, accounts.get((each[0], each[2].key))) for each in found]
+            found.append(Bound(budget_id, BudgetScope(scope), span, made_at, account_id))
+    return found
 
 
 # What was booked in the scope and period of an account before there was one. `but`: the model call that is just being
