@@ -3,6 +3,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# Tests that load the machine themselves, or watch what moves on a page: one after the other. The rest by two processes.
+ALONE := tests/browser tests/chaos tests/sandboxes tests/stack
 UV_VERSION := 0.13.9
 
 .PHONY: help up test test-long check lint fmt lock test-model chaos bench-engine bench-sleep bench-idle bench-retention bench-detectors bench-context bench-quota bench-costs bench-budget pictures sandbox-image
@@ -34,7 +36,10 @@ up:
 test:
 	@$(PYTHON) agentdesk/bootstrap.py test
 	@$(MAKE) --no-print-directory check
-	@exec $(BIN)/python -m pytest -m "not model and not long"
+	@failed=0; \
+	$(BIN)/python -m pytest -n 2 --dist loadfile $(ALONE:%=--ignore=%) -m "not model and not long" || failed=1; \
+	$(BIN)/python -m pytest $(ALONE) -m "not model and not long" || failed=1; \
+	exit $$failed
 
 test-long:
 	@$(PYTHON) agentdesk/bootstrap.py test

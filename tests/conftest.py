@@ -23,6 +23,8 @@ STACK = pytest.StashKey[Stack]()
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("numprocesses", None) and not hasattr(config, "workerinput"):
+        return  # it only hands out tests; each process that runs them has servers of its own
     home = Path(tempfile.mkdtemp(prefix="agentdesk-test-"))
     stack = Stack(home, {"postgres", "valkey"}, durable=False)
     try:
