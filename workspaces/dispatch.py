@@ -21,6 +21,7 @@ SLEEP = "workspaces.jobs.sleep_workspace"
 LOOK = "workspaces.jobs.look_at_nodes"
 COMMAND = "workspaces.jobs.run_command"
 LEFTOVERS = "workspaces.jobs.end_leftovers"
+METERS = "workspaces.jobs.read_meters"
 
 
 def advance(task_id: int) -> None:
@@ -56,6 +57,11 @@ def housekeeping() -> None:
 def end_leftovers(workspace_id: int) -> None:
     """Have some worker end what a task left running in a workspace that is free."""
     transaction.on_commit(lambda: _send(LEFTOVERS, workspace_id))
+
+
+def read_meters() -> None:
+    """Have some worker book what sandboxes have used and what is stored."""
+    transaction.on_commit(lambda: _send(METERS))
 
 
 def _send(name: str, *ids: int) -> None:

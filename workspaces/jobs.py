@@ -9,7 +9,7 @@ from celery import shared_task
 from celery.signals import worker_shutting_down
 from django.conf import settings
 
-from workspaces.engine import lifecycle, nodes, retention, runner, terminal
+from workspaces.engine import lifecycle, metering, nodes, retention, runner, terminal
 
 
 @shared_task(name="workspaces.jobs.advance")
@@ -46,6 +46,11 @@ def housekeeping() -> None:
 @shared_task(name="workspaces.jobs.end_leftovers")
 def end_leftovers(workspace_id: int) -> None:
     lifecycle.end_leftovers(workspace_id)
+
+
+@shared_task(name="workspaces.jobs.read_meters")
+def read_meters() -> None:
+    metering.run()
 
 
 @worker_shutting_down.connect

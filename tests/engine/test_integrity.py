@@ -19,6 +19,7 @@ from tests.harness import SEND_INVOICE, make_user, make_workspace, scripted_prof
 from workspaces.actions.budget_settings import create_budget
 from workspaces.actions.escalations import answer_escalation
 from workspaces.actions.incidents import report, respond
+from workspaces.actions.metering import sandbox_read
 from workspaces.actions.pen import writing
 from workspaces.actions.reconciliation import bring_export, choose_columns
 from workspaces.actions.rollbacks import fork, roll_back
@@ -30,6 +31,7 @@ from workspaces.domain.states import BudgetPeriod, BudgetScope, PauseMode, TaskS
 from workspaces.engine.boxes import driver_for
 from workspaces.models import Checkpoint, Escalation, Snapshot, Task, UsageImport, User
 from workspaces.queries.integrity import RULES, verify
+from workspaces.sandboxes.base import MachineUsage
 
 pytestmark = pytest.mark.django_db
 
@@ -154,6 +156,7 @@ def ids(django_db_setup: None, django_db_blocker: Any) -> Iterator[dict[str, int
             "cancelled": work(cancelled),
             "compacted": work(compacted_task(user)),
         }
+        sandbox_read(done.workspace_id, [MachineUsage("a", 3.0, 5.0, 2**30)])
         yield {name: task.pk for name, task in made.items()}
         # ids are not given twice: what a process knows of an immutable row it knows by its id
         call_command("flush", verbosity=0, interactive=False, reset_sequences=False)
@@ -327,6 +330,8 @@ WAYS: list[tuple[str, str, str]] = [
     ("prices", "a usage record costs other than its price says",
      "UPDATE workspaces_usagerecord SET unit_price_usd = coalesce(unit_price_usd, 0) + 1, cost_usd = 0"
      " WHERE task_id = {done}"),
+    ("meters", "a sandbox was read and nobody pays",
+     "UPDATE workspaces_sandboxmeter SET cpu_s = cpu_s + 1"),
     ("rollup", "a sum counts too little",
      "UPDATE workspaces_usagerollup SET quantity = quantity - 1 WHERE task_id = {done} AND unit = 'output_tokens'"),
     ("rollup", "a sum is of nothing",

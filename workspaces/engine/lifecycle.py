@@ -18,7 +18,7 @@ from django.db import DatabaseError, InterfaceError, connection
 
 from workspaces.actions import sleep as moves
 from workspaces.domain.states import CallStatus, WorkspaceState
-from workspaces.engine import nodes
+from workspaces.engine import metering, nodes
 from workspaces.engine.boxes import drivers_named, sandbox_for
 from workspaces.engine.connections import record_last_connections
 from workspaces.models import ToolCall, Workspace
@@ -87,6 +87,7 @@ def sleep(workspace_id: int) -> bool:
         with _kept(workspace_id, nap.fence):
             sandbox.stop()
             record_last_connections(workspace)
+            metering.read(workspace)
             info = sandbox.snapshot()
     except SandboxError as error:
         logger.warning("workspace %s was not put to sleep: %s", workspace_id, error)
@@ -131,6 +132,7 @@ def _end(workspace_id: int, fence: int | None) -> bool:
         with _kept(workspace_id, fence):
             sandbox_for(workspace).stop()
         record_last_connections(workspace)
+        metering.read(workspace)
     except SandboxError as error:
         logger.warning("what was left in workspace %s was not ended: %s", workspace_id, error)
         moves.leftovers_stay(workspace_id, fence)
@@ -184,6 +186,7 @@ def rest_all(driver: str) -> Counter[str]:
             sandbox.freeze()
         else:
             sandbox.stop()
+            metering.read(workspace)
             moves.stopped(workspace.pk)
         done["frozen" if in_flight else "stopped"] += 1
     if not _running(driver):

@@ -16,7 +16,7 @@ from .tasks import Branch, Checkpoint, Latch, Step, Task
 from .terminal import OperatorCommand
 from .tool_servers import ToolDefinition, ToolServer
 from .trace import Event, LedgerEntry, Message, ModelCall, ToolCall
-from .usage import Price, UsageRecord, UsageRollup
+from .usage import Price, SandboxMeter, StorageMeter, UsageRecord, UsageRollup
 from .users import User
 from .windows import LearnedWindow
 from .workspaces import Membership, Snapshot, Workspace
@@ -53,11 +53,13 @@ __all__ = [
     "QuotaPool",
     "QuotaShare",
     "Replacement",
+    "SandboxMeter",
     "ScratchpadEdit",
     "SignInCounter",
     "Snapshot",
     "StandingApproval",
     "Step",
+    "StorageMeter",
     "Summary",
     "Task",
     "ToolCall",

@@ -78,9 +78,44 @@ class UsageRollup(models.Model):
                 nulls_distinct=False,
             )
         ]
+        indexes = [
+            models.Index(fields=["model", "unit"], condition=Q(unpriced__gt=0), name="usage_rollup_unpriced"),
+        ]
 
     def __str__(self) -> str:
         return f"{self.quantity} {self.unit} in the hour {self.hour:%Y-%m-%d %H}"
+
+
+class SandboxMeter(models.Model):
+    """How far one machine of a workspace's sandbox was booked: its counters as they were last read."""
+
+    workspace = models.ForeignKey(Workspace, models.CASCADE, related_name="meters")
+    machine = models.CharField(max_length=80)  # the container's id
+    cpu_s = models.FloatField()
+    age_s = models.FloatField()
+    memory_bytes = models.BigIntegerField()
+    at = models.DateTimeField()
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["workspace", "machine"], name="sandbox_meter_once")]
+
+    def __str__(self) -> str:
+        return f"{self.machine[:12]} of workspace {self.workspace_id}"
+
+
+class StorageMeter(models.Model):
+    """How far a workspace's stored bytes were booked, and how many there were."""
+
+    workspace = models.OneToOneField(Workspace, models.CASCADE, related_name="storage_meter")
+    disk_bytes = models.BigIntegerField()
+    snapshot_bytes = models.BigIntegerField()
+    at = models.DateTimeField()
+
+    class Meta:
+        indexes = [models.Index(fields=["at"], name="storage_meter_due")]
+
+    def __str__(self) -> str:
+        return f"workspace {self.workspace_id}: {self.disk_bytes + self.snapshot_bytes} bytes"
 
 
 class Price(models.Model):

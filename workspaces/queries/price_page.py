@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from decimal import Decimal
 
-from django.db.models import QuerySet, Sum
+from django.db.models import Sum
 
 from workspaces.domain import prices
 from workspaces.domain.prices import GIVEN_FOR, Unit, UnitPrice
 from workspaces.domain.states import UsagePurpose
-from workspaces.models import Price, ProfileVersion, UsageRollup
+from workspaces.models import Price, ProfileVersion, Task, UsageRollup
 from workspaces.providers import faults
 from workspaces.queries import price_list
 from workspaces.queries.prices import PriceBook, price_book
@@ -80,15 +80,16 @@ def model_rows(book: PriceBook) -> list[ModelRow]:
     """Those without a known price first, then by name."""
     unpriced = _unpriced()
     rows: dict[tuple[str, str, str], ModelRow] = {}
-    for version in _in_use():
-        table = book.table(version, version.model, prompt_tokens=1)
+    for version, model in _in_use():
+        table = book.table(version, model, prompt_tokens=1)
         where = faults.host(version.base_url) or version.provider
         sources = list(dict.fromkeys(price.source for price in table.values())) or [prices.UNKNOWN]
-        row = rows.setdefault((version.model, where, sources[0]), ModelRow(version.model, where))
-        row.profiles.append(version.profile.name)
+        row = rows.setdefault((model, where, sources[0]), ModelRow(model, where))
+        if version.profile.name not in row.profiles:
+            row.profiles.append(version.profile.name)
         _fill(row, table, sources)
-        row.steps = list(_steps(book, version))
-        row.unpriced = unpriced.get(version.model)
+        row.steps = list(_steps(book, version, model))
+        row.unpriced = unpriced.get(model)
     known = {row.model for row in rows.values()}
     for model, amount in unpriced.items():
         if model not in known:
@@ -104,18 +105,28 @@ def _fill(row: ModelRow, table: dict[Unit, UnitPrice], sources: list[str]) -> No
     row.sources = sources
 
 
-def _in_use() -> QuerySet[ProfileVersion]:
-    """The newest version of each profile that can be given a task."""
+def _in_use() -> Iterator[tuple[ProfileVersion, str]]:
+    """Of the newest version of each profile that can be given a task, and of the tasks that are not done."""
     versions = ProfileVersion.objects.filter(profile__retired_at=None).select_related("profile")
-    return versions.order_by("profile_id", "-number").distinct("profile_id")
+    for version in versions.order_by("profile_id", "-number").distinct("profile_id"):
+        yield version, version.model
+        if summary_model := version.context_policy.get("summary_model"):
+            yield version, summary_model
+    unfinished = Task.objects.filter(finished_at=None).select_related("profile_version__profile")
+    for task in (
+        unfinished.exclude(model_override="")
+        .order_by("profile_version", "model_override")
+        .distinct("profile_version", "model_override")
+    ):
+        yield task.profile_version, task.model_override
 
 
-def _steps(book: PriceBook, version: ProfileVersion) -> Iterator[Step]:
+def _steps(book: PriceBook, version: ProfileVersion, model: str) -> Iterator[Step]:
     before = None
     for prompt in price_list.prompts_of(
-        version.provider, version.base_url, version.model, at=book.at, most_tokens=version.context_window_tokens
+        version.provider, version.base_url, model, at=book.at, most_tokens=version.context_window_tokens
     ):
-        table = book.table(version, version.model, prompt_tokens=prompt)
+        table = book.table(version, model, prompt_tokens=prompt)
         if Unit.INPUT not in table or Unit.OUTPUT not in table:
             return
         step = Step(prompt, *(table[unit].usd * prices.MTOK for unit in (Unit.INPUT, Unit.OUTPUT)))

@@ -157,6 +157,17 @@ class SandboxUsage:
     disk_bytes: int | None
 
 
+@dataclass(frozen=True, slots=True)
+class MachineUsage:
+    """What one machine (a container) has used since it started; its counters only grow. `memory_bytes`: held now."""
+
+    machine: str
+    cpu_s: float
+    age_s: float
+    memory_bytes: int
+    runs: bool = False
+
+
 class StdioProcess(Protocol):
     """A program in a sandbox whose input and output are held by whoever opened it. It ends with that one at the latest.
 
@@ -179,6 +190,7 @@ class StdioProcess(Protocol):
 State = Literal["absent", "running", "frozen", "stopped"]
 
 
+Machines = list[MachineUsage]
 Connections = list[Connection]  # a class with a method `list` cannot name the type in itself
 
 
@@ -266,6 +278,13 @@ class Sandbox(Protocol):
         """
 
     def usage(self) -> SandboxUsage: ...
+
+    def machines(self) -> Machines | None:
+        """What the running machine has used, and the last ones that were ended by this contract, oldest first.
+
+        None: this driver does not measure. A machine that ended by itself is not among them any more. Raises
+        SandboxUnavailable.
+        """
 
     def connections(self, after: int) -> tuple[Connections, int]:
         """Attempts to leave by the allow-list since the position `after` (0: all that is kept), and the new position.

@@ -13,6 +13,7 @@ import hashlib
 import json
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +22,11 @@ import docker.errors
 import docker.types
 
 from workspaces.domain.isolation import engine_runtime
-from workspaces.sandboxes import processes, way_out
+from workspaces.sandboxes import counters, processes, way_out
 from workspaces.sandboxes.base import (
     Connections,
+    Machines,
+    MachineUsage,
     SandboxError,
     SandboxGone,
     SandboxSpec,
@@ -33,6 +36,7 @@ from workspaces.sandboxes.base import (
     State,
     StdioProcess,
 )
+from workspaces.sandboxes.counters import Ended
 from workspaces.sandboxes.disk_sandbox import DiskSandbox
 from workspaces.sandboxes.engines import Engine, engine_errors
 from workspaces.sandboxes.execution import Folders, Liveness
@@ -159,6 +163,7 @@ class DockerSandbox(DiskSandbox):
         self._driver = driver
         self.container_name = f"agentdesk-{spec.key}-{driver.site}"
         self._image = spec.image or driver.image
+        self._ended = Ended(self._own / "ended.json")
         labels = {way_out.EGRESS_LABEL: spec.key, SITE_LABEL: driver.site}
         self._way_out = WayOut(self._own / "egress", self.container_name, labels, bool(driver.owner))
 
@@ -180,12 +185,27 @@ class DockerSandbox(DiskSandbox):
             with contextlib.suppress(docker.errors.APIError), engine_errors():
                 stats = self._api.stats(self.container_name, stream=False, one_shot=True)
                 cpu = stats.get("cpu_stats", {}).get("cpu_usage", {}).get("total_usage", 0) / 1e9
-                held = stats.get("memory_stats", {})
-                detail = held.get("stats", {})
-                cache = detail.get("total_inactive_file", detail.get("inactive_file", 0))
-                memory = max(0, held.get("usage", 0) - cache)
+                memory = counters.held_bytes(stats)
         exists = self._store.exists(self._spec.key)
         return SandboxUsage(cpu, memory, self._store.used_bytes(self._spec.key) if exists else None)
+
+    def machines(self) -> Machines | None:
+        ended = self._ended.all()  # first: what is removed meanwhile is then in neither, and in the next reading
+        running = self._counters(self._inspect())
+        return ended + ([running] if running is not None else [])
+
+    def _counters(self, found: dict[str, Any]) -> MachineUsage | None:
+        """Of the container as it was looked at; None when it does not run."""
+        state = found.get("State", {})
+        if not state.get("Running"):
+            return None
+        at_hand = counters.read(found["Id"], int(state.get("Pid") or 0))
+        if at_hand is not None:
+            return at_hand
+        with contextlib.suppress(docker.errors.APIError), engine_errors():
+            stats = self._api.stats(found["Id"], stream=False, one_shot=True)
+            return counters.from_stats(found["Id"], stats, state["StartedAt"])
+        return None
 
     # --- life
 
@@ -268,11 +288,15 @@ class DockerSandbox(DiskSandbox):
 
     def _remove(self) -> None:
         self._way_out.close(self._api)
-        labels = self._inspect().get("Config", {}).get("Labels")
+        found = self._inspect()
+        labels = found.get("Config", {}).get("Labels")
         if labels is None:
             return
         if labels.get(LABEL) != self._spec.key:
             raise SandboxUnavailable(f"the container {self.container_name} is not ours")
+        last = self._counters(found)
+        if last is not None:
+            self._ended.add(replace(last, runs=False))
         with engine_errors(), contextlib.suppress(docker.errors.NotFound):
             self._api.remove_container(self.container_name, force=True)
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from workspaces.sandboxes import processes
 from workspaces.sandboxes.base import (
     Connections,
+    Machines,
     SandboxSpec,
     SandboxUnavailable,
     SandboxUsage,
@@ -87,6 +88,9 @@ class LocalSandbox(DiskSandbox):
 
     def connections(self, after: int) -> tuple[Connections, int]:
         return [], after  # there is no proxy: a command reaches whatever the user does
+
+    def machines(self) -> Machines | None:
+        return None  # processes of the worker's own user: nothing counts what has ended
 
     def usage(self) -> SandboxUsage:
         memory = 0

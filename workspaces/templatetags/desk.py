@@ -208,7 +208,7 @@ def price(amount: Decimal | None) -> str:
     """A price as it was set: 2.5 → "$2.50", 0.0375 → "$0.0375". None is one that nobody knows."""
     if amount is None:
         return "unknown"
-    exact = amount.normalize()
+    exact = round(amount, 9).normalize()  # a price has nine places; that of one unit times a million may have a rest
     places = max(2, -int(exact.as_tuple().exponent)) if exact.is_finite() else 0
     return f"${exact:,.{places}f}"
 

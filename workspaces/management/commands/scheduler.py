@@ -14,7 +14,7 @@ from django.db import DatabaseError, InterfaceError, connection
 from redis.exceptions import RedisError
 
 from agentdesk.health import beat
-from workspaces.actions import budget_waits, quota_sweep, retention, schedule, signin, sleep, terminal
+from workspaces.actions import budget_waits, metering, quota_sweep, retention, schedule, signin, sleep, terminal
 
 logger = logging.getLogger(__name__)
 
@@ -42,6 +42,7 @@ class Command(BaseCommand):
                 if time.monotonic() - tidied_at >= TIDY_EVERY_S:
                     tidied_at = time.monotonic()
                     retention.call_housekeeping()
+                    metering.call_for_reading()
                 quota_sweep.look()
                 schedule.end_waits()
                 budget_waits.wake_for_room()

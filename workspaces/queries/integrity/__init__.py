@@ -113,6 +113,7 @@ def _count(table: str, task_id: int | None) -> int:
         "ledgerentry": "tool_call__task",
         "budgetaccount": "budget__task",
         "quotapool": "claims__task",
+        "sandboxmeter": "workspace__tasks",
     }
     return model._default_manager.filter(**{path.get(table, "task"): task_id}).count()
 

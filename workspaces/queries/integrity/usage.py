@@ -103,6 +103,22 @@ RULES = [
         """,
     ),
     Rule(
+        "meters",
+        "what a sandbox was read to have used is booked",
+        "sandboxmeter",
+        """
+        SELECT NULL::bigint, format('workspace %s: its meters were read to %s CPU seconds, %s are booked', workspace_id,
+                                    m.cpu, coalesce(r.cpu, 0))
+          FROM (SELECT workspace_id, sum(cpu_s) AS cpu FROM workspaces_sandboxmeter GROUP BY 1) m
+          LEFT JOIN (SELECT workspace_id, sum(quantity)::float8 AS cpu, count(*) AS records FROM workspaces_usagerecord
+                      WHERE unit = 'cpu_seconds'
+                        AND workspace_id IN (SELECT workspace_id FROM workspaces_task WHERE :task(id)) GROUP BY 1) r
+         USING (workspace_id)
+         WHERE workspace_id IN (SELECT workspace_id FROM workspaces_task WHERE :task(id))
+           AND m.cpu > coalesce(r.cpu, 0) + 0.000001 * (coalesce(r.records, 0) + 1)
+        """,
+    ),
+    Rule(
         "model-calls",
         "each call has its intent in the trace, with what it was for, and what ended says when",
         "modelcall",
