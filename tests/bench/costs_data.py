@@ -24,7 +24,7 @@ class Size:
     users: int
     workspaces: int
     profiles: int = 12
-    storage_hours: int = 24  # between two storage records of a workspace
+    storage_hours: int = 1  # between two storage records of a workspace
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Made:
 def size_for(records: int) -> Size:
     """Hundreds of users and about 50,000 tasks at five million."""
     tasks = max(60, records // RECORDS_A_TASK)
-    return Size(tasks=tasks, users=max(12, tasks // 170), workspaces=max(16, tasks // 120))
+    return Size(tasks=tasks, users=max(12, tasks // 170), workspaces=max(16, tasks // 220))
 
 
 def make_usage(size: Size, *, now: datetime, template: Any) -> Made:
@@ -284,8 +284,8 @@ def _calls(template: Any, now: datetime) -> None:
         calls="'[]'",
         error_kind="CASE WHEN b.status = 'failed' THEN CASE WHEN b.id % 3 = 0 THEN 'timeout' ELSE 'server' END"
         " ELSE '' END",
-        input_tokens="NULL",
-        output_tokens="NULL",
+        input_tokens="CASE WHEN b.used IS NOT NULL THEN 600 + (b.id * 7919) % 900 END",
+        output_tokens="CASE WHEN b.used IS NOT NULL THEN 80 + (b.id * 104729) % 700 END",
         cost_usd="NULL",
         started_at="b.at",
         finished_at="b.at + interval '10 seconds'",

@@ -72,12 +72,26 @@ def task(workspace_id: int, version: int, instruction: str = "Do the work.", **f
     return made.pk
 
 
+def usage(tasks: int) -> dict[str, Any]:
+    """Three months of records, for pictures of pages that are only worth looking at when they are full."""
+    from dataclasses import asdict
+
+    from django.utils import timezone
+
+    from tests.bench.costs_data import Size, make_usage
+    from tests.harness import scripted_task, work
+
+    template = work(scripted_task("replies: [{text: ok, calls: [{name: finish, arguments: {summary: done}}]}]"))
+    size = Size(tasks=tasks, users=max(8, tasks // 100), workspaces=max(10, tasks // 80))
+    return asdict(make_usage(size, now=timezone.now(), template=template))
+
+
 def demo(password: str) -> None:
     call_command("seed_demo", password=password, stdout=sys.stderr)
 
 
 DOES: dict[str, Callable[..., Any]] = {
-    each.__name__: each for each in (user, session, workspace, member, profile, task, demo)
+    each.__name__: each for each in (user, session, workspace, member, profile, task, usage, demo)
 }
 
 

@@ -110,7 +110,7 @@ def _report(scope: Scope, period: Period) -> Report:
         idle=_idle(sums, parts["workspaces"]),
         hot={
             name: found
-            for name in COMPARED
+            for name in (COMPARED if scope.kind != "task" else ())
             if (found := hot_spots([_sum(part) for part in parts[name] if part.key not in (None, "")], name))
         },
     )

@@ -9,7 +9,7 @@ from django.utils.html import conditional_escape, escape, format_html
 from django.utils.safestring import SafeString, mark_safe
 
 from workspaces.templatetags.desk import percent, usd
-from workspaces.web.cost_tables import Cell, Table
+from workspaces.web.cost_tables import Cell, Column, Table
 
 register = template.Library()
 
@@ -42,10 +42,7 @@ def cost_cell(cell: Cell) -> SafeString | str:
 @register.filter
 def cost_rows(table: Table) -> SafeString:
     """The rows of a table's body. Made here: a page has thousands of cells, and a template takes ten times as long."""
-    heads = [
-        f'<td data-name="{escape(column.title.lower())}"{" class=num" if column.numeric else ""}>'
-        for column in table.columns
-    ]
+    heads = [f'<td data-name="{escape(column.title.lower())}"{_class(column)}>' for column in table.columns]
     rows = []
     for row in table.rows:
         cells = (
@@ -53,6 +50,12 @@ def cost_rows(table: Table) -> SafeString:
         )
         rows.append(f"<tr{' class=muted' if row.rest else ''}>{''.join(cells)}</tr>")
     return mark_safe("\n".join(rows))  # noqa: S308 - every value in it was escaped above
+
+
+def _class(column: Column) -> str:
+    if column.kind == "day":
+        return ' class="day"'
+    return ' class="num"' if column.numeric else ""
 
 
 def _change(amount: Decimal) -> SafeString | str:

@@ -7,6 +7,7 @@ from typing import Any
 from workspaces.web.cost_tables import PURPOSES, Table
 
 BARS = 12
+TICKS = 7  # that fit beside each other, also on a phone
 
 
 def trend_figure(trend: Table) -> dict[str, Any]:
@@ -24,7 +25,15 @@ def trend_figure(trend: Table) -> dict[str, Any]:
         for column in trend.columns
         if column.name.removesuffix("_usd") in PURPOSES
     ]
-    return {"data": data, "layout": _layout() | {"barmode": "stack", "xaxis": {"type": "category", "nticks": 10}}}
+    every = max(1, -(-len(at) // TICKS))
+    axis = {
+        "type": "category",
+        "tickvals": at[::every],
+        "ticktext": [each[11:] or each[5:] for each in at[::every]],
+        "tickangle": 0,
+        "automargin": True,
+    }
+    return {"data": data, "layout": _layout() | {"barmode": "stack", "xaxis": axis}}
 
 
 def parts_figure(parts: Table) -> dict[str, Any]:

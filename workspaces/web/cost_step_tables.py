@@ -13,7 +13,7 @@ from workspaces.web.cost_tables import Column, Table, table
 def steps_table(task_id: int, steps: StepCosts) -> Table:
     columns = [
         Column("step", "Step"),
-        Column("at", "Began (UTC)"),
+        Column("at", "Began (UTC)", "day"),
         Column("usd", "USD", "usd"),
         Column("unpriced", "Unpriced records", "count"),
         Column("calls", "Model calls", "count"),

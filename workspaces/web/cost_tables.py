@@ -39,7 +39,7 @@ OUTCOMES = {"succeeded": "finished", "failed": "failed", "cancelled": "cancelled
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """`kind`: text, usd, count, number, share or change (of a sum in USD)."""
+    """`kind`: text, day, usd, price, count, gap (of counts), number, share or change (of a sum in USD)."""
 
     name: str
     title: str
@@ -47,7 +47,7 @@ class Column:
 
     @property
     def numeric(self) -> bool:
-        return self.kind != "text"
+        return self.kind not in ("text", "day")
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +154,7 @@ def trend_table(report: Report) -> Table:
     purposes = [purpose for purpose in PURPOSES if purpose in used]
     hourly = report.period.step == HOUR
     columns = [
-        Column("at", "Hour (UTC)" if hourly else "Day (UTC)"),
+        Column("at", "Hour (UTC)" if hourly else "Day (UTC)", "day"),
         *(Column(f"{purpose}_usd", PURPOSES[purpose], "usd") for purpose in purposes),
         Column("total_usd", "Total", "usd"),
     ]

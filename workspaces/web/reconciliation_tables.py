@@ -9,7 +9,7 @@ from workspaces.web.cost_tables import Column, Table, table
 
 def difference_table(found: Reconciled) -> Table:
     columns = [
-        Column("day", "Day (UTC)"),
+        Column("day", "Day (UTC)", "day"),
         Column("model", "Model"),
         Column("ours_in", "Input, ours", "count"),
         Column("theirs_in", "theirs", "count"),
@@ -53,7 +53,7 @@ def bad_table(found: Reconciled) -> Table:
 def preview_table(read: ReadExport) -> Table:
     columns = [
         Column("line", "Line", "count"),
-        Column("day", "Day"),
+        Column("day", "Day", "day"),
         Column("model", "Model"),
         Column("input_tokens", "Input", "count"),
         Column("cached_input_tokens", "Cached", "count"),
