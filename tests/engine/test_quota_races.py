@@ -16,7 +16,7 @@ from workspaces.domain.states import TaskStatus
 from workspaces.models import ModelCall
 
 pytestmark = pytest.mark.django_db(transaction=True)
-THREADS, CALLS, REQUESTS, AT_ONCE = 16, 6, 40, 3
+THREADS, CALLS, REQUESTS, AT_ONCE = 16, 6, 7, 3  # from eight requests a minute on they are given out evenly
 
 
 class Flight:
