@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.engine.test_budgets_at_once import a_day_passes
 from tests.harness import add_member, make_user, make_workspace, scripted_task
 from workspaces.actions.budget_holds import meter
 from workspaces.actions.budget_settings import change_budget, create_budget, end_budget
@@ -121,3 +122,15 @@ def test_a_running_sandbox_holds_what_it_costs_until_it_is_metered_again() -> No
     assert metered(place, "0.01", None), "it sleeps"
     assert told() == (Decimal("0.21"), 0)
     assert not BudgetHold.objects.exists()
+
+
+def test_what_a_sandbox_held_before_midnight_is_given_back_there_and_what_it_cost_counts_when_it_is_metered() -> None:
+    owner = make_user()
+    place = make_workspace(owner)
+    limit = set_budget(BudgetScope.WORKSPACE, owner, workspace=place, period=BudgetPeriod.DAY)
+    assert metered(place, "0", "0.1")
+    a_day_passes(limit)
+    assert metered(place, "0.08", "0.1")
+    old, new = BudgetAccount.objects.filter(budget=limit).order_by("starts_at")
+    assert (old.spent_usd, old.reserved_usd) == (0, 0)
+    assert (new.spent_usd, new.reserved_usd) == (Decimal("0.08"), Decimal("0.1"))

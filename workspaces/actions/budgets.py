@@ -136,7 +136,7 @@ def settle(pen: Pen, call: ModelCall, usage: TokenUsage | None, cost: Decimal | 
     ids = opened(query.bound(_of_call(pen.task), call.started_at), but=call.pk)
     tokens = usage.prompt_tokens + usage.output_tokens if usage is not None else None
     outcome = replied(held_by(call), usd=priced, tokens=tokens, price_known=cost is not None)
-    charge(ids, call.held_in, held_by(call), outcome, pen=pen, now=pen.now)
+    charge({*ids, *call.held_in}, call.held_in, held_by(call), outcome, pen=pen, now=pen.now)
 
 
 def give_back(pen: Pen, call: ModelCall, *, assumed: bool) -> None:
@@ -147,10 +147,11 @@ def give_back(pen: Pen, call: ModelCall, *, assumed: bool) -> None:
 
 _CHARGE = f"""
 WITH held AS MATERIALIZED (
-    SELECT id, id = ANY(%(held)s) AS holds FROM workspaces_budgetaccount
+    SELECT id, id = ANY(%(held)s) AS holds, id = ANY(%(spent_in)s) AS spends FROM workspaces_budgetaccount
      WHERE id = ANY(%(ids)s) ORDER BY id FOR NO KEY UPDATE)
 UPDATE workspaces_budgetaccount AS account
-   SET spent_usd = spent_usd + %(usd)s, spent_tokens = spent_tokens + %(tokens)s,
+   SET spent_usd = spent_usd + CASE WHEN spends THEN %(usd)s ELSE 0 END,
+       spent_tokens = spent_tokens + CASE WHEN spends THEN %(tokens)s ELSE 0 END,
        reserved_usd = reserved_usd - CASE WHEN holds THEN %(held_usd)s ELSE 0 END,
        reserved_tokens = reserved_tokens - CASE WHEN holds THEN %(held_tokens)s ELSE 0 END,
        assumed_usd = assumed_usd + CASE WHEN holds THEN %(assumed_usd)s ELSE 0 END,
@@ -162,15 +163,19 @@ RETURNING {query.COLUMNS}
 
 
 def charge(
-    others: Iterable[int], held_in: Sequence[int], held: Amount, outcome: Outcome, *, pen: Pen | None, now: datetime
+    spent_in: Iterable[int], held_in: Sequence[int], held: Amount, outcome: Outcome, *, pen: Pen | None, now: datetime
 ) -> None:
-    """`others`: accounts that are charged too, and hold nothing. The thresholds that are passed are written down."""
-    ids = sorted({*others, *held_in})
+    """What was held is given back where it is, what was spent is booked in `spent_in` (it may be another period by
+    now). The thresholds that are passed are written down.
+    """
+    spent_in = list(spent_in)
+    ids = sorted({*spent_in, *held_in})
     if not ids:
         return
     values: dict[str, Any] = {
         "ids": ids,
         "held": list(held_in),
+        "spent_in": spent_in,
         "usd": outcome.spent.known_usd,
         "tokens": outcome.spent.tokens,
         "held_usd": held.known_usd,
