@@ -20,7 +20,7 @@ from workspaces.models import AuditEntry, ModelCall, Price, Task, UsageRecord, U
 from workspaces.queries.database import database_now
 from workspaces.queries.prices import per_token, price_book
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = pytest.mark.django_db
 
 SignIn = Callable[[User], Client]
 SCENARIO = """
@@ -49,6 +49,7 @@ def test_it_is_staff_s(desk: Desk, signed_in: SignIn) -> None:
     assert not Price.objects.exists()
 
 
+@pytest.mark.django_db(transaction=True)
 def test_what_ran_without_a_price_is_listed_first_until_one_is_set(desk: Desk, signed_in: SignIn) -> None:
     staff = signed_in(desk.staff)
     set_prices("scripted", dict.fromkeys((Unit.INPUT, Unit.OUTPUT), Decimal(1)), reason="known", actor=desk.staff)
