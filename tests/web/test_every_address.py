@@ -22,6 +22,7 @@ from tests.web.people import HELD, Desk
 from tests.web.pooled import hold, make_pool, noticed, past, wait_in
 from tests.web.sockets import Socket
 from tests.web.troubled import finding_of, looped, nudged, reported
+from workspaces.actions.budget_settings import create_budget
 from workspaces.actions.escalations import answer_escalation
 from workspaces.actions.incidents import acknowledge_incident, report
 from workspaces.actions.pen import writing
@@ -32,6 +33,7 @@ from workspaces.actions.tool_servers import record_listing, record_problem
 from workspaces.domain.escalations import Decision
 from workspaces.domain.incidents import Evidence
 from workspaces.domain.mcp import offered
+from workspaces.domain.states import BudgetPeriod, BudgetScope
 from workspaces.models import AuditEntry, Checkpoint, Escalation, Event, Incident, StandingApproval, Task, Workspace
 from workspaces.queries.tool_servers import servers_of
 from workspaces.web import routing, urls
@@ -136,6 +138,14 @@ def full(desk: Desk) -> Full:
     noticed(pool, BAD, task=task, actor=desk.owner)
     wait_in(pool, desk.task(BAD))
     hold(pool, desk.task(BAD + "2"))
+    budget = create_budget(
+        scope=BudgetScope.WORKSPACE,
+        workspace=desk.workspace,
+        period=BudgetPeriod.TOTAL,
+        limit_tokens=10**9,
+        reason=BAD,
+        actor=desk.owner,
+    )
     return Full(
         desk,
         {
@@ -155,6 +165,7 @@ def full(desk: Desk) -> Full:
             "command_id": 1,
             "latch_id": 1,
             "pool_id": pool.pk,
+            "budget_id": budget.pk,
         },
     )
 

@@ -6,15 +6,26 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
+from django.db import transaction
 from django.db.models import Max
 
 from workspaces.domain.escalations import Decision
 from workspaces.domain.events import EXCERPT_CHARS, EventKind
-from workspaces.domain.retuning import NAMES, Change, in_words
-from workspaces.domain.states import WHY_NOT, EscalationKind, EscalationStatus, TaskStatus, WaitingFor
+from workspaces.domain.retuning import COLUMNS, NAMES, Change, in_words
+from workspaces.domain.states import (
+    WHY_NOT,
+    BudgetPeriod,
+    BudgetScope,
+    EscalationKind,
+    EscalationStatus,
+    TaskStatus,
+    WaitingFor,
+)
 from workspaces.domain.text import clip
-from workspaces.models import Escalation, Step, User
+from workspaces.models import Escalation, Step, Task, User
+from workspaces.queries.task_budgets import own_budget
 
+from .budget_settings import change_budget, create_budget, end_budget
 from .errors import Refused
 from .escalations import go_on, open_questions
 from .pen import Pen, writing
@@ -23,6 +34,7 @@ from .waits import wake
 from .words import taken
 
 ANSWERED_BY = {EscalationKind.LIMIT: Decision.RAISE, EscalationKind.DEADLINE: Decision.EXTEND}
+BUDGET = {"budget_usd": "usd", "budget_tokens": "tokens"}
 ASKED_OF_THE_POOL = {"model", "max_output_tokens", "interactive"}
 
 
@@ -41,28 +53,49 @@ def retune_task(
     another model is there.
 
     1. lock the task; 2. set, one event, audit; 3. a question about a limit that was moved is answered by that;
-    4. what waits for its turn asks for it anew, with what holds now. A running step goes on as it began.
+    4. what waits for its turn asks for it anew, with what holds now; 5. its own budget. A running step goes on as it
+    began.
     """
     reason = taken(reason, "reason")
     if not reason:
         raise Refused("Say why you change the limits: the reason is kept in the trace and in the audit log.")
-    with writing(task_id, actor=actor) as pen:
-        status = TaskStatus(pen.task.status)
-        if status.is_final:
-            raise Refused(f"Task {task_id} has no limits to change: {WHY_NOT[status]}.")
-        _refuse_unseen(pen, changes, seen or {})
-        made = tune(pen, changes, reason=reason)
+    with transaction.atomic():
+        with writing(task_id, actor=actor) as pen:
+            status = TaskStatus(pen.task.status)
+            if status.is_final:
+                raise Refused(f"Task {task_id} has no limits to change: {WHY_NOT[status]}.")
+            now = own_limits(pen.task)
+            _refuse_unseen(now, changes, seen or {})
+            made = tune(pen, {what: value for what, value in changes.items() if what in COLUMNS}, reason=reason)
+            _answer_moved_limits(pen, reason)
+            waits = pen.task.status == TaskStatus.WAITING.value and pen.task.waiting_for == WaitingFor.QUOTA.value
+            if waits and ASKED_OF_THE_POOL & {change.what for change in made}:
+                wake(pen, why="its limits were changed")
+        made += _set_budget(pen.task, now, changes, reason, actor)
         if not made:
             raise Refused("Nothing was changed: every limit is as it was.")
-        _answer_moved_limits(pen, reason)
-        waits = pen.task.status == TaskStatus.WAITING.value and pen.task.waiting_for == WaitingFor.QUOTA.value
-        if waits and ASKED_OF_THE_POOL & {change.what for change in made}:
-            wake(pen, why="its limits were changed")
         return made
 
 
-def _refuse_unseen(pen: Pen, changes: Mapping[str, Any], seen: Mapping[str, Any]) -> None:
-    now = own_limits(pen)
+def _set_budget(
+    task: Task, now: Mapping[str, Any], changes: Mapping[str, Any], reason: str, actor: User
+) -> list[Change]:
+    """The task's own budget: set, changed, or ended where no limit is left. It keeps its own record."""
+    made = [Change(what, now[what], changes[what]) for what in BUDGET if what in changes and changes[what] != now[what]]
+    if not made:
+        return []
+    limits = {f"limit_{unit}": changes.get(what, now[what]) for what, unit in BUDGET.items()}
+    budget = own_budget(task)
+    if budget is None:
+        create_budget(scope=BudgetScope.TASK, period=BudgetPeriod.TASK, task=task, actor=actor, reason=reason, **limits)
+    elif any(limit is not None for limit in limits.values()):
+        change_budget(budget.pk, actor=actor, reason=reason, **limits)
+    else:
+        end_budget(budget.pk, actor=actor, reason=reason)
+    return made
+
+
+def _refuse_unseen(now: Mapping[str, Any], changes: Mapping[str, Any], seen: Mapping[str, Any]) -> None:
     for what in changes:
         if what in seen and not _same(seen[what], now[what]) and not _same(changes[what], now[what]):
             raise Refused(
@@ -78,13 +111,16 @@ def _same(one: Any, other: Any) -> bool:
 
 
 def _told(what: str, value: Any) -> str:
-    own = value not in (None, "") or what == "deadline"
+    own = value not in (None, "") or what in ("deadline", *BUDGET)
     return in_words(what, value) if own else "what the profile says"
 
 
-def own_limits(pen: Pen) -> dict[str, Any]:
-    task = pen.task
+def own_limits(task: Task) -> dict[str, Any]:
+    """By the names of changes; None and "": the task has none of its own."""
+    budget = own_budget(task)
     return {
+        "budget_usd": budget.limit_usd if budget else None,
+        "budget_tokens": budget.limit_tokens if budget else None,
         "max_steps": task.max_steps,
         "max_output_tokens": task.max_output_tokens_override,
         "model": task.model_override,

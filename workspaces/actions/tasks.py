@@ -10,9 +10,12 @@ from django.db.models import Q
 
 from workspaces import dispatch
 from workspaces.domain.events import EXCERPT_CHARS, EventKind
+from workspaces.domain.retuning import COLUMNS
 from workspaces.domain.states import (
     ACTIVE,
     WHY_NOT,
+    BudgetPeriod,
+    BudgetScope,
     CallStatus,
     EscalationStatus,
     PauseMode,
@@ -22,6 +25,7 @@ from workspaces.domain.text import clean_json, clean_text, clip
 from workspaces.models import Branch, Escalation, Latch, ProfileVersion, Task, ToolCall, User, Workspace
 from workspaces.queries.history import is_under_way
 
+from .budget_settings import create_budget
 from .clock import database_now
 from .errors import Refused
 from .ledger import give_up
@@ -32,6 +36,7 @@ from .words import MESSAGE_CHARS, taken
 from .workspaces import holds_workspace, release_workspace
 
 INSTRUCTION_LIMIT = 100_000
+AT_CREATION = "said when the task was created"
 
 
 def create_task(
@@ -90,8 +95,20 @@ def create_task(
             )
             pen.message("user", instruction, seq=seq, pinned=True)
             pen.audit("task.create")
-            if limits:
-                tune(pen, limits, reason="said when the task was created")
+            own = {what: value for what, value in (limits or {}).items() if what in COLUMNS}
+            if own:
+                tune(pen, own, reason=AT_CREATION)
+        usd, tokens = ((limits or {}).get(what) for what in ("budget_usd", "budget_tokens"))
+        if usd is not None or tokens is not None:
+            create_budget(
+                scope=BudgetScope.TASK,
+                period=BudgetPeriod.TASK,
+                task=task,
+                actor=actor,
+                reason=AT_CREATION,
+                limit_usd=usd,
+                limit_tokens=tokens,
+            )
         if hold:
             pause_task(task.pk, mode=PauseMode.BOUNDARY, reason="created on hold", actor=actor)
         else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from decimal import Decimal
 from typing import Any
 
 MOST_STEPS = 1_000_000
@@ -80,7 +81,7 @@ def in_words(what: str, value: Any) -> str:
     if what == "deadline":
         moment = value if isinstance(value, datetime) else datetime.fromisoformat(str(value))
         return f"{moment:%Y-%m-%d %H:%M} UTC"
-    return f"${value}" if what == "budget_usd" else str(value)
+    return f"${value.normalize():f}" if isinstance(value, Decimal) else str(value)
 
 
 def changes_in_words(changes: Any) -> list[tuple[str, str]]:

@@ -118,9 +118,12 @@ class Page:
         return min(self.number * PAGE_SIZE, self.total)
 
 
+OUT_OF_MONEY = Q(status=TaskStatus.WAITING.value, waiting_for=WaitingFor.BUDGET.value)
+
+
 def needs_a_person(now: datetime) -> Q:
-    """An open question, a fresh failure, an overdue wait, or a task that no worker has touched for too long."""
-    return Q(has_question=True) | _overdue(now) | _failed(now)
+    """An open question, a budget without room, a fresh failure, an overdue wait, or a task that no worker touches."""
+    return Q(has_question=True) | OUT_OF_MONEY | _overdue(now) | _failed(now)
 
 
 def _overdue(now: datetime) -> Q:
@@ -177,6 +180,7 @@ def _ordered(tasks: QuerySet[Task], sort: str, now: datetime) -> QuerySet[Task]:
         tasks = tasks.annotate(
             attention=Case(
                 When(has_question=True, then=Value(0)),
+                When(OUT_OF_MONEY, then=Value(0)),
                 When(_overdue(now), then=Value(1)),
                 When(_failed(now), then=Value(2)),
                 default=Value(3),
@@ -232,6 +236,8 @@ def _why(task: Any, now: datetime) -> str:
     """Why a person should look at this task first, or an empty string."""
     if task.open_questions:
         return f"{task.open_questions} open question{'' if task.open_questions == 1 else 's'}"
+    if task.waiting_for == WaitingFor.BUDGET.value:
+        return "its budget has no room"
     if task.status == TaskStatus.WAITING.value and task.waiting_until and task.waiting_until < now:
         return "waits longer than it said it would"
     busy = task.status in (TaskStatus.RUNNING.value, TaskStatus.PAUSING.value)

@@ -11,6 +11,7 @@ from workspaces.models import Latch, User, Workspace
 
 from . import incidents
 from .access import visible_escalations, visible_workspaces
+from .budget_pages import alert_ids
 
 SECTIONS = (
     ("/inbox/", "inbox"),
@@ -35,6 +36,7 @@ class Frame:
     open_count: int = 0
     incident_count: int = 0
     local_count: int = 0
+    budget_count: int = 0
     fleet_hold: Latch | None = None
 
 
@@ -46,6 +48,7 @@ def frame_of(user: User | AnonymousUser, path: str) -> Frame:
         section=section,
         open_count=open_count(user),
         incident_count=incidents.open_count(user),
+        budget_count=len(alert_ids(user)),
         local_count=visible_workspaces(user).filter(driver=Workspace.Driver.LOCAL).count(),
         fleet_hold=fleet_hold(),
     )

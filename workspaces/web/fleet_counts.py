@@ -52,7 +52,7 @@ def tiles(counts: Mapping[str, int], filters: Filters) -> list[Tile]:
             "needs a person",
             counts["needs"],
             filters.address(needs=True, status=""),
-            "An open question, a failure of the last 24 hours, an overdue wait, or no worker for too long",
+            "An open question, a budget without room, a failure of the last 24 hours, an overdue wait, or no worker",
             icon="hand",
             current=filters.needs,
             urgent=True,

@@ -64,7 +64,7 @@ def page_context(incident: Incident, user: User) -> dict[str, Any]:
     checkpoint = reads.checkpoint_before(incident, spans)
     deciding = reads.deciding_step(incident)
     return {
-        **head_context(task, operate),
+        **head_context(task, operate, user),
         "incident": incident,
         **named(incident),
         "is_resolved": incident.state == IncidentState.RESOLVED.value,

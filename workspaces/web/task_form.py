@@ -16,8 +16,10 @@ from workspaces.queries.access import usable_profiles, visible_workspaces
 from workspaces.queries.database import database_now
 from workspaces.queries.intake import archive_problem, git_problem
 
-from .limits_form import deadline_field
+from .limits_form import deadline_field, tokens_field, usd_field
 from .uploads import StoredUpload, described
+
+OWN_LIMITS = ("max_steps", "deadline", "interactive", "budget_usd", "budget_tokens")
 
 
 class TaskForm(forms.Form):
@@ -34,6 +36,8 @@ class TaskForm(forms.Form):
     max_steps = forms.IntegerField(required=False)
     deadline = deadline_field()
     interactive = forms.BooleanField(required=False)
+    budget_usd = usd_field()
+    budget_tokens = tokens_field()
 
     def __init__(self, user: User, data: Any = None, initial: Any = None) -> None:
         super().__init__(data, initial=initial)
@@ -53,8 +57,8 @@ class TaskForm(forms.Form):
     def clean(self) -> dict[str, Any]:
         """`limits`: what is said for this task alone, by the names of domain/retuning.py."""
         data: dict[str, Any] = super().clean() or self.cleaned_data
-        said = {name: data.get(name) for name in ("max_steps", "deadline", "interactive")}
-        self.limits = {name: value for name, value in said.items() if value not in (None, False)}
+        said = {name: data.get(name) for name in OWN_LIMITS}
+        self.limits = {name: value for name, value in said.items() if value is not None and value is not False}
         window = data["profile"].context_window_tokens if data.get("profile") else 0
         for name, words in problems_with(self.limits, window_tokens=window, now=database_now()).items():
             self.add_error(name, words)

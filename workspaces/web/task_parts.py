@@ -6,12 +6,13 @@ from typing import Any
 
 from workspaces.domain.scratchpad import head, in_order
 from workspaces.domain.states import TaskStatus
-from workspaces.models import Task
+from workspaces.models import Task, User
 from workspaces.queries.approvals import standing_of
 from workspaces.queries.checkpoints import LISTED, checkpoints_of
 from workspaces.queries.incidents import of_task
 from workspaces.queries.quota_line import wait_of
 from workspaces.queries.scratchpad import authors_of
+from workspaces.queries.task_budgets import binding_task
 from workspaces.queries.task_page import head_of
 from workspaces.queries.trace import TraceFilter, current_line, trace_page
 from workspaces.queries.tuning import asked_with
@@ -38,12 +39,14 @@ LIVE_PANELS = {
 STEPS_LISTED = 12
 
 
-def head_context(task: Task, can_operate: bool) -> dict[str, Any]:
+def head_context(task: Task, can_operate: bool, reader: User) -> dict[str, Any]:
+    """`reader`: whose view of the budgets above the task it is."""
     return {
         "head": head_of(task),
         "task": task,
         "can_operate": can_operate,
         **wait_context(wait_of(task)),
+        "budgets": [] if TaskStatus(task.status).is_final else binding_task(task, reader),
     }
 
 

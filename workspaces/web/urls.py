@@ -8,6 +8,7 @@ from django.urls import include, path, re_path
 from .sign_in import SignIn
 from .views import (
     audit,
+    budgets,
     costs,
     escalations,
     fleet,
@@ -62,6 +63,12 @@ urlpatterns = [
     path("costs/profiles/<int:profile_id>/", costs.profile, name="costs-profile"),
     path("costs/tasks/<int:task_id>/", costs.task, name="costs-task"),
     path("costs/tasks/<int:task_id>/steps/<int:number>/", costs.step, name="costs-step"),
+    path("budgets/", budgets.index, name="budgets"),
+    path("budgets/new/", budgets.new, name="budget-new"),
+    path("budgets/<int:budget_id>/", budgets.show, name="budget"),
+    path("budgets/<int:budget_id>/periods.json", budgets.figure, name="budget-figure"),
+    path("budgets/<int:budget_id>/change/", budgets.change, name="budget-change"),
+    path("budgets/<int:budget_id>/end/", budgets.end, name="budget-end"),
     path("latches/place/", latches.place, name="latch-place"),
     path("latches/<int:latch_id>/release/", latches.release, name="latch-release"),
     path("tasks/new/", new_task.new, name="task-new"),

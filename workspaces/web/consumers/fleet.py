@@ -7,6 +7,7 @@ import time
 from django.template.loader import render_to_string
 
 from workspaces.queries import fleet
+from workspaces.queries.budget_pages import alerts
 from workspaces.web.fleet_counts import tiles
 from workspaces.web.frame_counts import frame_counts
 from workspaces.web.quota_parts import quota_waits
@@ -48,4 +49,6 @@ def counts_html(consumer: FleetConsumer) -> str:
     counts: str = render_to_string("fleet/_counts.html", {"counts": tiles(counted, consumer.filters), "oob": True})
     filters = consumer.filters
     context = {"quota_waits": quota_waits(consumer.user, filters), "filters": filters, "oob": True}
-    return counts + render_to_string("fleet/_quota_waits.html", context) + frame_counts(consumer.user)
+    counts += render_to_string("fleet/_quota_waits.html", context)
+    counts += render_to_string("budgets/_alerts.html", {"alerts": alerts(consumer.user), "oob": True})
+    return counts + frame_counts(consumer.user)

@@ -6,6 +6,7 @@ from django.template.loader import render_to_string
 
 from workspaces.domain.states import EscalationStatus
 from workspaces.queries.access import visible_escalations
+from workspaces.queries.budget_pages import alerts
 from workspaces.queries.escalations import cards_of_tasks
 from workspaces.web.frame_counts import frame_counts
 
@@ -34,6 +35,7 @@ class InboxConsumer(LiveList):
         if new or parts:
             new = self._open_elsewhere()
             parts.append(render_to_string("escalations/_new.html", {"count": new, "oob": True}))
+        parts.append(render_to_string("budgets/_alerts.html", {"alerts": alerts(self.user), "oob": True}))
         parts.append(frame_counts(self.user))
         return "".join(parts)
 

@@ -188,7 +188,7 @@ class TaskConsumer(Watcher):
         self.running = {(each.what, each.pk): each for each in running_now(task)}
         self.texts = {key: text for key, text in self.texts.items() if key in self.running}
         parts = [self._rows(task, events, behind, operate), self._latest()]
-        parts.append(render_to_string("tasks/_header.html", {**head_context(task, operate), "oob": True}))
+        parts.append(render_to_string("tasks/_header.html", {**head_context(task, operate, self.user), "oob": True}))
         parts += self._escalations(task)
         if self.panel in LIVE_PANELS:
             context = {**panel_context(task, self.panel, operate), "oob": True}

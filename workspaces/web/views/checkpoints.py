@@ -79,7 +79,7 @@ def rollback(request: HttpRequest, task_id: int, seq: int) -> HttpResponse:
             return redirect("task", task_id)
         task = task_or_404(request, task_id)
         operate = may_operate(request.user, task.workspace)
-        return render(request, "tasks/_header.html", head_context(task, operate))
+        return render(request, "tasks/_header.html", head_context(task, operate, user_of(request)))
     return _rollback_dialog(request, checkpoint, typed)
 
 

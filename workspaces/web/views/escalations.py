@@ -14,6 +14,7 @@ from workspaces.actions.escalations import answer_escalation
 from workspaces.domain.escalations import Decision
 from workspaces.domain.roles import Role
 from workspaces.domain.text import too_deep
+from workspaces.queries.budget_pages import alerts
 from workspaces.queries.escalations import Typed, card_of, closed_cards, open_cards
 from workspaces.web.access import escalation_or_404, is_htmx, require_role, signed_in, user_of
 from workspaces.web.errors import steering
@@ -36,8 +37,9 @@ def inbox(request: HttpRequest) -> HttpResponse:
             "next_page": page + 1,
         }
         return render(request, "escalations/inbox.html", context)
+    user = user_of(request)
     template = "escalations/_list.html" if is_htmx(request) else "escalations/inbox.html"
-    return render(request, template, {"tab": "open", "cards": open_cards(user_of(request))})
+    return render(request, template, {"tab": "open", "cards": open_cards(user), "alerts": alerts(user)})
 
 
 @steering

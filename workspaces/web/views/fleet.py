@@ -16,6 +16,7 @@ from workspaces.domain.states import PauseMode
 from workspaces.models import Latch, Task, User
 from workspaces.queries import fleet
 from workspaces.queries.access import role_in, visible_tasks
+from workspaces.queries.budget_pages import alerts
 from workspaces.queries.database import is_away
 from workspaces.web.access import NEEDS, is_htmx, signed_in, user_of
 from workspaces.web.errors import steering
@@ -56,6 +57,7 @@ def show(request: HttpRequest) -> HttpResponse:
     context |= {
         "counts": tiles(fleet.counts(user, filters), filters),
         "quota_waits": quota_waits(user, filters),
+        "alerts": alerts(user),
         "holds": [Hold.of(latch, user) for latch in fleet.standing_holds(user)],
         "sorts": SORT_WORDS,
     }

@@ -11,7 +11,9 @@ from workspaces.actions.retune import retune_task
 from workspaces.engine.probe import probe_model
 from workspaces.models import Task
 from workspaces.queries.access import may_operate
+from workspaces.queries.budget_access import may_change_budget
 from workspaces.queries.database import database_now
+from workspaces.queries.task_budgets import own_budget
 from workspaces.queries.task_limits import limits_with_history, models_beside
 from workspaces.queries.task_page import step_number_of
 
@@ -44,7 +46,8 @@ def change(request: HttpRequest, task_id: int) -> HttpResponse:
     if not is_htmx(request):
         return redirect("task", task.pk)
     task = task_or_404(request, task_id)
-    return render(request, "tasks/_header.html", head_context(task, may_operate(request.user, task.workspace)))
+    head = head_context(task, may_operate(request.user, task.workspace), user_of(request))
+    return render(request, "tasks/_header.html", head)
 
 
 def _model_is_there(task: Task, form: LimitsForm) -> bool:
@@ -62,6 +65,7 @@ def _model_is_there(task: Task, form: LimitsForm) -> bool:
 
 def _dialog(request: HttpRequest, task: Task, form: LimitsForm, *, refused: bool = False) -> HttpResponse:
     """The dialog alone for htmx, else on a page of its own. A refused one takes the place of what was sent."""
+    budget = own_budget(task)
     context = {
         "task": task,
         "form": form,
@@ -69,6 +73,8 @@ def _dialog(request: HttpRequest, task: Task, form: LimitsForm, *, refused: bool
         "models": models_beside(task, user_of(request)),
         "own_steps": task.max_steps != task.profile_version.max_steps,
         "steps_taken": step_number_of(task),
+        "budget": budget,
+        "may_set_budget": budget is None or may_change_budget(user_of(request), budget),
         "now": database_now(),
     }
     status = 422 if refused else 200

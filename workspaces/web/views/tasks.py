@@ -31,7 +31,7 @@ def show(request: HttpRequest, task_id: int) -> HttpResponse:
     operate = may_operate(request.user, task.workspace)
     wanted = TraceFilter.from_words(request.GET.get("group"), request.GET.get("branch"))
     before = number_or_none(request.GET.get("before"))
-    context = head_context(task, operate) | trace_context(task, wanted, before, operate)
+    context = head_context(task, operate, user_of(request)) | trace_context(task, wanted, before, operate)
     panel = request.GET.get("panel", "context")
     context |= {
         "cards": [card for card in cards_of_tasks(request.user, [task.pk]) if card.is_open],
@@ -50,7 +50,8 @@ def show(request: HttpRequest, task_id: int) -> HttpResponse:
 @require_safe
 def header(request: HttpRequest, task_id: int) -> HttpResponse:
     task = task_or_404(request, task_id)
-    return render(request, "tasks/_header.html", head_context(task, may_operate(request.user, task.workspace)))
+    head = head_context(task, may_operate(request.user, task.workspace), user_of(request))
+    return render(request, "tasks/_header.html", head)
 
 
 @signed_in
@@ -85,7 +86,8 @@ def _steered(request: HttpRequest, task: Task, text: str) -> HttpResponse:
     if not is_htmx(request):
         return done(request, text, back=f"/tasks/{task.pk}/")
     task = task_or_404(request, task.pk)
-    return render(request, "tasks/_header.html", head_context(task, may_operate(request.user, task.workspace)))
+    head = head_context(task, may_operate(request.user, task.workspace), user_of(request))
+    return render(request, "tasks/_header.html", head)
 
 
 @steering
