@@ -41,7 +41,7 @@ from workspaces.web import routing, urls
 pytestmark = pytest.mark.django_db(transaction=True)
 
 BAD = """'"><img src=x onerror=alert(1)></script></textarea><b onmouseover=a()>{{7*7}}"""
-MAY_BE_ASKED = {"workspaces/new/", "tasks/new/"}  # of one's own, not of this workspace
+MAY_BE_ASKED = {"workspaces/new/", "tasks/new/", "budgets/new/"}  # of one's own, not of this workspace
 PUBLIC = {"sign-in/", "sign-out/"}
 QUERIES = ("9" * 40, "²\x00", "1@2@3", "//evil.test/" + "x" * 20_000, BAD)
 NAMES = (
