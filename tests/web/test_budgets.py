@@ -81,7 +81,7 @@ def test_a_task_without_room_is_raised_from_its_page_and_finishes(priced: Desk) 
     assert work(task).status == "succeeded"
     changes = page(client.get(f"/budgets/{own.pk}/"))
     assert "worth it" in changes.all("#budget-changes li")[0].text
-    assert "$0.005" in changes.all("#budget-changes li del")[0].text
+    assert "$0.005 → $0.005" in changes.all("#budget-changes li")[0].text
 
 
 def test_the_list_says_what_is_used_who_waits_first_and_the_figures_are_the_accounts(priced: Desk) -> None:

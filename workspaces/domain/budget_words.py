@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime
 from decimal import Decimal
+from typing import Any
 
 from workspaces.domain.budgets import Amount, Figures
 from workspaces.domain.states import BudgetPeriod, BudgetScope
@@ -94,3 +95,39 @@ def usd_words(value: Decimal) -> str:
     if abs(value) >= 1:
         return f"${value:,.2f}"
     return f"${value:.{min(9, 2 - value.adjusted())}f}".rstrip("0")
+
+
+def limits_in_words(old: Any, new: Any) -> list[tuple[str, str]]:
+    """(name, "old → new") of what differs between two settings of a budget, as its event and the audit log say."""
+    before, after = old if isinstance(old, dict) else {}, new if isinstance(new, dict) else {}
+    if not after:
+        return []
+    return [
+        (words, f"{_setting(name, before[name])} → {_setting(name, after.get(name))}")
+        if name in before
+        else (words, _setting(name, after.get(name)))
+        for name, words in SETTINGS
+        if before.get(name) != after.get(name)
+    ]
+
+
+SETTINGS = (("limit_usd", "USD"), ("limit_tokens", "tokens"), ("alerts", "tells at"))
+
+
+def _setting(name: str, value: Any) -> str:
+    if value is None or value == []:
+        return "none"
+    if name == "alerts":
+        return ", ".join(f"{each} %" for each in value)
+    return usd_words(Decimal(str(value))) if name == "limit_usd" else f"{value:,}"
+
+
+def threshold_in_words(data: Any) -> list[tuple[str, str]]:
+    """Of a budget's event, whose figures are told of some scopes only."""
+    found = [("of", f"{data.get('scope')}, {data.get('period')}"), ("past", f"{data.get('threshold')} %")]
+    if data.get("limit_usd") is not None:
+        spent, limit = (usd_words(Decimal(str(data.get(name) or 0))) for name in ("spent_usd", "limit_usd"))
+        found.append(("spent", f"{spent} of {limit}"))
+    if data.get("limit_tokens") is not None:
+        found.append(("tokens", f"{data.get('spent_tokens') or 0:,} of {data['limit_tokens']:,}"))
+    return found

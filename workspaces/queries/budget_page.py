@@ -12,7 +12,7 @@ from typing import Any
 
 from django.db import connection
 
-from workspaces.domain.budget_words import OPEN_SCOPES, usd_words
+from workspaces.domain.budget_words import OPEN_SCOPES, limits_in_words
 from workspaces.domain.prices import TOKEN_UNITS
 from workspaces.domain.states import BudgetPeriod
 from workspaces.models import AuditEntry, Budget, BudgetAccount, Task, User
@@ -133,10 +133,10 @@ def drew_lately(budget: Budget, user: User, since: datetime) -> list[Drew]:
 
 @dataclass(frozen=True, slots=True)
 class BudgetChange:
-    """`values`: (name, old, new) of what differs, in words; old is empty where there was none."""
+    """`values`: (name, "old → new") of what differs, in words."""
 
     what: str
-    values: list[tuple[str, str, str]]
+    values: list[tuple[str, str]]
     actor: User | None
     at: datetime
     reason: str
@@ -148,29 +148,10 @@ def changes_of(budget: Budget) -> list[BudgetChange]:
     return [
         BudgetChange(
             entry.action.removeprefix("budget."),
-            _differences(entry.data.get("old") or {}, entry.data.get("new") or {}),
+            limits_in_words(entry.data.get("old"), entry.data.get("new")),
             entry.actor,
             entry.at,
             entry.reason,
         )
         for entry in told.order_by("-pk")[:CHANGES_LISTED]
     ]
-
-
-def _differences(old: dict[str, Any], new: dict[str, Any]) -> list[tuple[str, str, str]]:
-    if not new:
-        return []
-    names = (("limit_usd", "USD"), ("limit_tokens", "tokens"), ("alerts", "tells at"))
-    return [
-        (words, _said(name, old[name]) if name in old else "", _said(name, new.get(name)))
-        for name, words in names
-        if new.get(name) != old.get(name)
-    ]
-
-
-def _said(name: str, value: Any) -> str:
-    if value is None or value == []:
-        return "none"
-    if name == "alerts":
-        return ", ".join(f"{each} %" for each in value)
-    return usd_words(Decimal(value)) if name == "limit_usd" else f"{value:,}"

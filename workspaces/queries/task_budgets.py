@@ -51,6 +51,7 @@ def binding_task(task: Task, user: User) -> list[Binds]:
             1,
             may_change_budget(user, budget),
             now,
+            waiting=[task.pk] if each.account_id in short else [],
         )
         binds.append(Binds(one, each.account_id in short, budget.pk in told))
     return sorted(binds, key=lambda one: (not one.short, -one.shown.percent, one.shown.budget.pk))

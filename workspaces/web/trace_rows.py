@@ -12,6 +12,7 @@ from datetime import datetime
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
+from workspaces.domain.budget_words import limits_in_words, threshold_in_words
 from workspaces.domain.events import EventKind
 from workspaces.domain.retuning import changes_in_words
 from workspaces.models import Event
@@ -41,6 +42,8 @@ _LOOKS: dict[str, tuple[str, str, str, str]] = {
     K.TASK_TAKEN_OVER.value: ("taken over from a worker that ended", "bolt", "amber", PLAIN),
     K.TASK_RESTORED.value: ("restored from a backup", "rewind", "amber", PLAIN),
     K.TASK_RETUNED.value: ("limits changed", "flag", "blue", PLAIN),
+    K.BUDGET_CHANGED.value: ("budget changed", "flag", "blue", PLAIN),
+    K.BUDGET_THRESHOLD.value: ("budget past a threshold", "flag", "amber", PLAIN),
     K.LIMIT_RAISED.value: ("limit raised", "flag", "blue", PLAIN),
     K.INTAKE_DONE.value: ("files brought in", "folder", "grey", PLAIN),
     K.INTAKE_FAILED.value: ("files could not be brought in", "folder", "red", PLAIN),
@@ -159,6 +162,8 @@ def row_of(event: Event, line: CurrentLine) -> Row:
             tone = "amber"
         case K.NETWORK_CONNECTION.value if not data.get("allowed"):
             words, tone = "connection refused", "amber"
+        case K.BUDGET_CHANGED.value:
+            words = f"budget {data.get('what') or 'changed'}"
         case K.MESSAGE_ADDED.value:
             words = f"message from the {data.get('role') or 'operator'}"
     if data.get("cost_usd") is not None:
@@ -190,7 +195,14 @@ def row_of(event: Event, line: CurrentLine) -> Row:
 
 
 def _facts_of(kind: str, data: dict[str, Any]) -> list[tuple[str, str]]:
-    return changes_in_words(data.get("changes")) if kind == K.TASK_RETUNED.value else _facts(data)
+    match kind:
+        case K.TASK_RETUNED.value:
+            return changes_in_words(data.get("changes"))
+        case K.BUDGET_CHANGED.value:
+            return [("budget", str(data.get("budget"))), *limits_in_words(data.get("old"), data.get("new"))]
+        case K.BUDGET_THRESHOLD.value:
+            return threshold_in_words(data)
+    return _facts(data)
 
 
 def _facts(data: dict[str, Any]) -> list[tuple[str, str]]:
