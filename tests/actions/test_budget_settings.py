@@ -13,6 +13,7 @@ from workspaces.actions.budget_holds import meter
 from workspaces.actions.budget_settings import change_budget, create_budget, end_budget
 from workspaces.actions.clock import database_now
 from workspaces.actions.errors import Refused
+from workspaces.actions.restored import workspaces_restored
 from workspaces.domain.roles import Role
 from workspaces.domain.states import BudgetPeriod, BudgetScope, UsagePurpose
 from workspaces.models import AuditEntry, Budget, BudgetAccount, BudgetHold, User, Workspace
@@ -134,3 +135,6 @@ def test_what_a_sandbox_held_before_midnight_is_given_back_there_and_what_it_cos
     old, new = BudgetAccount.objects.filter(budget=limit).order_by("starts_at")
     assert (old.spent_usd, old.reserved_usd) == (0, 0)
     assert (new.spent_usd, new.reserved_usd) == (Decimal("0.08"), Decimal("0.1"))
+    workspaces_restored({})
+    new.refresh_from_db()
+    assert (new.spent_usd, new.reserved_usd) == (Decimal("0.08"), 0), "after a restore no sandbox runs"

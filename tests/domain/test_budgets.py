@@ -59,7 +59,7 @@ def test_a_budget_of_each_task_by_itself_does_not_bind_what_is_of_no_task() -> N
     assert span_of(BudgetPeriod.TASK, SET, since=SET, origin=None) is None
 
 
-@settings(max_examples=150, derandomize=True, deadline=None)
+@settings(max_examples=100, derandomize=True, deadline=None)
 @given(
     limit=st.integers(100, 600),
     moves=st.lists(

@@ -7,7 +7,7 @@ from decimal import Decimal
 
 from django.db import transaction
 
-from workspaces.domain.budgets import NOTHING, Amount, Need, Outcome
+from workspaces.domain.budgets import GIVEN_BACK, NOTHING, Amount, Need, Outcome
 from workspaces.domain.states import UsagePurpose
 from workspaces.models import BudgetHold, Task
 from workspaces.queries.budgets import Spender, bound
@@ -55,3 +55,11 @@ def meter(
 def spender_of(user_id: int, workspace_id: int, task_id: int | None) -> Spender:
     tasks = Task.objects.filter(pk=task_id) if task_id is not None else Task.objects.none()
     return Spender(user_id, workspace_id, tasks.values_list("profile_version__profile_id", flat=True).first(), task_id)
+
+
+def nothing_runs() -> None:
+    """No sandbox does any more: what was held for them is given back."""
+    for hold in BudgetHold.objects.filter(purpose=UsagePurpose.SANDBOX.value).order_by("pk"):
+        with transaction.atomic():
+            charge((), hold.held_in, Amount(hold.usd, 0), GIVEN_BACK, pen=None, now=hold.since)
+            hold.delete()

@@ -8,6 +8,7 @@ from workspaces.domain.events import EventKind
 from workspaces.domain.states import TaskStatus, WaitingFor
 from workspaces.models import Leftover, Node, Snapshot, StorageMeter, Task, Workspace
 
+from . import budget_holds
 from .clock import database_now
 from .model_calls import drop_unfinished
 from .pen import writing
@@ -24,6 +25,7 @@ def workspaces_restored(disks: Mapping[int, Snapshot]) -> None:
     Node.objects.all().delete()
     Leftover.objects.filter(removed_at=None).update(removed_at=database_now())
     Workspace.objects.update(node="", network_read=0)
+    budget_holds.nothing_runs()
     StorageMeter.objects.update(at=database_now())  # what was stored meanwhile was not stored here
     all_stopped(disks)
 
