@@ -5,7 +5,17 @@ from __future__ import annotations
 import pytest
 
 from tests.engine.moments import killed_at
-from tests.harness import events, kinds, make_user, make_workspace, scripted_task, work
+from tests.harness import (
+    create_task,
+    events,
+    kinds,
+    make_user,
+    make_workspace,
+    quota_frees,
+    scripted_profile,
+    scripted_task,
+    work,
+)
 from workspaces.actions.escalations import answer_escalation
 from workspaces.actions.rollbacks import fork, roll_back
 from workspaces.actions.tasks import resume_task, send_message
@@ -232,11 +242,16 @@ def test_an_outage_of_the_provider_is_not_the_agents_loop() -> None:
 def test_an_allowance_that_refuses_many_tasks_is_a_storm_in_each() -> None:
     workspace = make_workspace(make_user())
     script = "replies: [{fault: {kind: rate_limit, retry_after_s: 60}}]"
-    tasks = [scripted_task(script, workspace=workspace, detectors={"retries_per_minute": 3}) for _ in range(3)]
+    version = scripted_profile(workspace.owner, script, detectors={"retries_per_minute": 3})
+    tasks = [
+        create_task(workspace=workspace, profile_version=version, instruction="Work.", actor=workspace.owner)
+        for _ in range(3)
+    ]
     for task in tasks:
         task.workspace.refresh_from_db()
         type(task.workspace).objects.filter(pk=workspace.pk).update(held_by=None)
         work(task, tampered=True)
+        quota_frees()  # else the pool lets no other call through
     assert not Incident.objects.filter(task__in=tasks[:2]).exists()
     found = incident(tasks[2])
     assert (found.kind, found.pattern, found.count) == ("storm", "retry_storm", 3)
