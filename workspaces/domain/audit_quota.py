@@ -82,4 +82,4 @@ def budgets(facts: Facts) -> Item:
         told += f"{n(facts.budget_waits, 'wait')} so far"
         if not every:
             told += f"; {facts.tasks - facts.tasks_with_budget} of {n(facts.tasks, 'task')} have none above them"
-    return control("Budgets", presence, told, (), C.COORDINATION, C.LONG_HORIZON)
+    return control("Budgets", presence, told, (Proof("Budgets", "budgets"),), C.COORDINATION, C.LONG_HORIZON)

@@ -39,6 +39,7 @@ _PAGES: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "workspaces": lambda of: reverse("workspaces"),
     "profiles": lambda of: reverse("profiles"),
     "quota": lambda of: reverse("quota"),
+    "budgets": lambda of: reverse("budgets"),
     "recurrence": lambda of: reverse("incidents-recurrence"),
     "compounding": lambda of: reverse("incidents-compounding"),
 }
