@@ -80,10 +80,11 @@ def look(client: Any, made: Made, *, now: datetime, times: int = TIMES) -> list[
 
 def _sum(where: str, *values: Any) -> Decimal:
     """Of the records, which no page reads for its total."""
-    from django.db import connection
+    from django.db import connection, transaction
 
-    with connection.cursor() as cursor:
-        cursor.execute("SET timezone = 'UTC'")
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute("SET LOCAL timezone = 'UTC'")
+        cursor.execute("SET LOCAL statement_timeout = 0")
         cursor.execute(f"SELECT coalesce(sum(cost_usd), 0) FROM workspaces_usagerecord WHERE {where}", list(values))
         total: Decimal = cursor.fetchone()[0]
     return total
@@ -91,12 +92,13 @@ def _sum(where: str, *values: Any) -> Decimal:
 
 def rollups_differ() -> int:
     """How many groups of the rollups are not the sums of their records."""
-    from django.db import connection
+    from django.db import connection, transaction
 
     from workspaces.queries.integrity import usage
 
     (rule,) = [rule for rule in usage.RULES if rule.name == "rollup"]
-    with connection.cursor() as cursor:
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute("SET LOCAL statement_timeout = 0")
         cursor.execute(f"SELECT count(*) FROM ({rule.query(None)}) AS broken")
         return int(cursor.fetchone()[0])
 

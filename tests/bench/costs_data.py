@@ -51,6 +51,7 @@ def make_usage(size: Size, *, now: datetime, template: Any) -> Made:
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute("SET LOCAL session_replication_role = replica")
         cursor.execute("SET LOCAL work_mem = '128MB'")
+        cursor.execute("SET LOCAL statement_timeout = 0")
         cursor.execute("SELECT setseed(0.5)")
         first = _first_ids(cursor)
         _people(cursor, size, template, first)
@@ -61,7 +62,8 @@ def make_usage(size: Size, *, now: datetime, template: Any) -> Made:
         _records(cursor, size, now)
         _rollups(cursor)
         _sequences(cursor)
-    with connection.cursor() as cursor:
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute("SET LOCAL statement_timeout = 0")
         cursor.execute("ANALYZE")
     return _made(size)
 

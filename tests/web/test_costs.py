@@ -239,6 +239,17 @@ def test_a_task_leads_to_its_cost_and_down_to_each_call_with_its_price(desk: Des
     assert total == sum((record.cost_usd or Decimal(0) for record in records), Decimal(0)) > 0
 
 
+def test_an_export_of_older_steps_is_of_those(made: Made, boss: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("workspaces.queries.cost_steps.STEPS_A_PAGE", 4)
+    task = Task.objects.order_by("-steps_taken")[0]
+    seen = page(boss.get(f"/costs/tasks/{task.pk}/?page=2&{long_ago()}"))
+    steps = [words(link) for link in seen.all("table#steps tbody a")]
+    text = boss.get(f"/costs/tasks/{task.pk}/{seen.one('#export-csv')['href']}").content.decode()
+    rows = [row for row in csv.DictReader(io.StringIO(text)) if row["table"] == "steps"]
+    last = task.steps_taken
+    assert [row["step"] for row in rows] == steps == [f"step {last - back}" for back in range(4, 8)]
+
+
 def test_names_that_are_formulas_are_harmless_in_an_export(desk: Desk, signed_in: Any) -> None:
     Workspace.objects.filter(pk=desk.workspace.pk).update(name="=cmd|' /C calc'!A0")
     priced_task(desk, title="@SUM(1)")

@@ -18,7 +18,7 @@ from workspaces.models import AgentProfile, Membership, User
 from workspaces.queries import access
 from workspaces.queries.cost_steps import calls_of, step_named, steps_of
 from workspaces.queries.cost_sums import Scope
-from workspaces.queries.costs import Report, report_of, whole_life
+from workspaces.queries.costs import report_of, whole_life
 from workspaces.queries.database import database_now
 from workspaces.web.access import require_staff, signed_in, task_or_404, user_of, workspace_or_404
 from workspaces.web.cost_charts import parts_figure, trend_figure
@@ -88,6 +88,7 @@ def task(request: HttpRequest, task_id: int) -> HttpResponse:
         f"costs-task-{found.pk}",
         period=period,
         more=[steps_table(found.pk, steps)],
+        page={"page": str(steps.page)} if steps.page > 1 else {},
         about={"address": f"/tasks/{found.pk}/", "name": f"task {found.pk}", "what": "task"},
         task=found,
         steps=steps,
@@ -168,9 +169,10 @@ def _page(
     period: Period | None = None,
     more: Sequence[Table] = (),
     keep: dict[str, str] | None = None,
+    page: dict[str, str] | None = None,
     **context: Any,
 ) -> HttpResponse:
-    """`more`: tables of this page only; `keep`: what else its address must say."""
+    """`more`: tables of this page only; `keep`: what else its address must say; `page`: what its exports' must."""
     reader = user_of(request)
     period = period or read_period(request.GET, database_now())
     form = request.GET.get("format", "")
@@ -193,10 +195,8 @@ def _page(
         "figures": {"trend": trend_figure(named["trend"])} | ({"parts": parts_figure(charted)} if charted else {}),
         "charted": charted,
         "keep": keep or {},
-        "csv": period.address(format="csv", **(keep or {})),
-        "json": period.address(format="json", **(keep or {})),
-        "tile_costs": _tiles(report),
-        "owns": Membership.objects.filter(user=reader, role=Role.OWNER.value).exists(),
+        "csv": period.address(format="csv", **(keep or {}), **(page or {})),
+        "json": period.address(format="json", **(keep or {}), **(page or {})),
     }
     return render(request, "costs/show.html", shown | context)
 
@@ -204,8 +204,3 @@ def _page(
 def _links(reader: User, mine: bool) -> Links:
     owned = Membership.objects.filter(user=reader, role=Role.OWNER.value).values_list("workspace", flat=True)
     return Links(reader.is_staff, mine, frozenset(owned) if not reader.is_staff else frozenset())
-
-
-def _tiles(report: Report) -> dict[str, Any]:
-    """Mean costs of a finished and of a failed task."""
-    return {each.status: each for each in report.outcomes}
