@@ -27,6 +27,7 @@ from tests.providers.servers import KEY, MODEL, Plan, Server
 from tests.quota_calls import caller
 from workspaces.actions import quota_sweep
 from workspaces.actions.profiles import create_profile
+from workspaces.actions.restored import task_restored
 from workspaces.actions.rollbacks import roll_back
 from workspaces.actions.tasks import cancel_task, create_task, pause_task
 from workspaces.domain.quotas import PoolState
@@ -165,6 +166,16 @@ def test_a_worker_that_dies_in_the_middle_of_admission_or_settlement_holds_nothi
         check_history(task)
     task = work(task)
     assert (task.status, held_by(pool)) == (TaskStatus.SUCCEEDED, (0, 0, 0))
+
+
+def test_a_restored_installation_has_no_ghost_of_a_lease() -> None:
+    task = scripted_task(STEPS, **QUIET)
+    pool = quota_pool(task.profile_version)
+    killed_at(task, SENT)
+    assert held_by(pool)[0] == 1
+    task_restored(task.pk, made_at="yesterday", snapshot=None, undone=[])
+    assert held_by(pool) == (0, 0, 0)
+    check_history(task)
 
 
 def http_profile(user: User, server: Server, **fields: Any) -> Any:
