@@ -45,7 +45,7 @@ def boss(product: Product) -> dict[str, Any]:
 def test_a_task_that_meets_an_exhausted_pool_says_so_and_goes_on_when_its_limit_is_raised(
     product: Product, desk: Any, person: Callable[..., Person], boss: dict[str, Any]
 ) -> None:
-    version = product.do("profile", owner=desk.owner["id"], scenario=SCENARIO, name="metered", **PRICED)
+    version = product.do("profile", owner=desk.owner["id"], scenario=SCENARIO, **PRICED)
     first = product.do("task", workspace_id=desk.workspace["id"], version=version)
     olive, staff = person(desk.operator["id"]), person(boss["id"])
     page = olive.open(f"/tasks/{first}/", live=True)
@@ -95,10 +95,51 @@ def test_a_task_that_meets_an_exhausted_pool_says_so_and_goes_on_when_its_limit_
     assert waited[0]["waited"] > 0
 
 
+def test_a_budget_is_hit_raised_from_the_task_and_the_task_ends_where_it_was(
+    product: Product, desk: Any, person: Callable[..., Person]
+) -> None:
+    version = product.do("profile", owner=desk.owner["id"], scenario=SCENARIO, **PRICED)
+    owner = person(desk.owner["id"])
+    form = owner.open("/tasks/new/")
+    form.locator("select[name=workspace]").select_option(str(desk.workspace["id"]))
+    form.locator("select[name=profile]").select_option(str(version))
+    form.locator("[name=instruction]").fill("Say which colour is set.")
+    form.locator("details", has=form.locator("[name=budget_usd]")).locator("summary").click()
+    form.locator("[name=budget_usd]").fill("0.0095")  # room for one call of the two
+    form.locator("form button[type=submit]").last.click()
+    form.wait_for_url(re.compile(r"/tasks/\d+/"))
+    task = int(re.search(r"/tasks/(\d+)/", form.url)[1])  # type: ignore[index]
+
+    # --- without room for the second call it waits, with everything kept
+    owner.wait_live()
+    owner.wait_status("waiting", within_s=60)
+    short = form.locator(".task-budget-short")
+    short.wait_for()
+    calls = "select status, cost_usd from workspaces_modelcall where task_id = %s order by id"
+    assert [row["cost_usd"] for row in product.rows(calls, task)] == [Decimal("0.0045")]
+    account = "select a.spent_usd, a.reserved_usd from workspaces_budgetaccount a join workspaces_budget b"
+    account += " on b.id = a.budget_id where b.task_id = %s"
+    assert product.rows(account, task) == [{"spent_usd": Decimal("0.0045"), "reserved_usd": 0}]
+
+    # --- raised with a reason, right there, it ends; nothing was asked twice
+    short.locator("a", has_text="Raise and go on").click()
+    raised = form.locator("dialog[open]")
+    raised.locator("[name=limit_usd]").fill("0.05")
+    raised.locator("[name=reason]").fill("worth it")
+    raised.locator("button[type=submit]").click()
+    owner.wait_status("succeeded", within_s=60)
+    assert [row["status"] for row in product.rows(calls, task)] == ["replied", "replied"]
+    assert product.rows(account, task) == [{"spent_usd": Decimal("0.0135"), "reserved_usd": 0}]
+    audited = product.rows(
+        "select reason from workspaces_auditentry where action = 'budget.changed' and task_id = %s", task
+    )
+    assert [row["reason"] for row in audited] == ["worth it"]
+
+
 def test_what_the_cost_pages_draw_and_export_is_what_their_tables_say(
     product: Product, desk: Any, person: Callable[..., Person]
 ) -> None:
-    version = product.do("profile", owner=desk.owner["id"], scenario=SCENARIO, name="priced", **PRICED)
+    version = product.do("profile", owner=desk.owner["id"], scenario=SCENARIO, **PRICED)
     task = product.do("task", workspace_id=desk.workspace["id"], version=version)
     owner = person(desk.owner["id"])
     owner.open(f"/tasks/{task}/", live=True)
