@@ -175,7 +175,7 @@ def test_a_budget_is_set_only_when_whoever_is_just_being_let_in_is_done(version:
     task = new_task(version)
     setting = threading.Thread(target=_set_site_budget, args=(task.created_by,))
     with transaction.atomic():
-        query.bound(query.Spender(task.created_by_id, task.workspace_id, None, task.pk), task.created_at)
+        query.bound(query.Spender.of(task), task.created_at)
         setting.start()
         eventually(somebody_waits_for_a_lock, within_s=60)
         assert not Budget.objects.exists()

@@ -9,7 +9,7 @@ from django.db import transaction
 
 from workspaces.domain.budgets import GIVEN_BACK, NOTHING, Amount, Need, Outcome
 from workspaces.domain.states import UsagePurpose
-from workspaces.models import BudgetHold, Task
+from workspaces.models import BudgetHold
 from workspaces.queries.budgets import Spender, bound
 
 from .budgets import charge, opened, set_aside
@@ -31,10 +31,9 @@ def meter(
     In the caller's transaction, with the usage records (created at `at`) and before they are booked. `spent_usd`: of
     those with a price. `next_usd` None or 0: nothing runs any more, or its price is not known.
     """
-    spender = spender_of(user_id, workspace_id, task_id)
     with transaction.atomic():
         hold = BudgetHold.objects.select_for_update().filter(workspace=workspace_id, purpose=purpose.value).first()
-        ids = opened(bound(spender, at))
+        ids = opened(bound(Spender(user_id, workspace_id, task_id), at))
         held = Amount(hold.usd, 0) if hold is not None else NOTHING
         if hold is not None or spent_usd:
             charge(ids, hold.held_in if hold else (), held, Outcome(Amount(spent_usd, 0)), pen=None, now=at)
@@ -50,11 +49,6 @@ def meter(
         elif hold is not None:
             hold.delete()
     return has_room
-
-
-def spender_of(user_id: int, workspace_id: int, task_id: int | None) -> Spender:
-    tasks = Task.objects.filter(pk=task_id) if task_id is not None else Task.objects.none()
-    return Spender(user_id, workspace_id, tasks.values_list("profile_version__profile_id", flat=True).first(), task_id)
 
 
 def nothing_runs() -> None:

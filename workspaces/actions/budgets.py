@@ -41,14 +41,9 @@ from .wishes import Waits, Wish
 UNASKED = Need(Amount(None, 0), Amount(None, 0))
 
 
-def _of_call(task: Task) -> Spender:
-    """Also where a fallback answers: what it costs is booked to the task's own profile."""
-    return Spender(task.created_by_id, task.workspace_id, task.profile_version.profile_id, task.pk)
-
-
 def binding(task: Task, wish: Wish, *, now: datetime) -> tuple[Need, tuple[int, ...]]:
     """What the call takes, and the accounts of the budgets above its task. Without any, nobody asks what it takes."""
-    bound = query.bound(_of_call(task), now)
+    bound = query.bound(Spender.of(task), now)
     return (_need_of(wish), tuple(opened(bound))) if bound else (UNASKED, ())
 
 
@@ -133,7 +128,7 @@ def settle(pen: Pen, call: ModelCall, usage: TokenUsage | None, cost: Decimal | 
 
     Also in the accounts of budgets that were set while the call was under way.
     """
-    ids = opened(query.bound(_of_call(pen.task), call.started_at), but=call.pk)
+    ids = opened(query.bound(Spender.of(pen.task), call.started_at), but=call.pk)
     tokens = usage.prompt_tokens + usage.output_tokens if usage is not None else None
     outcome = replied(held_by(call), usd=priced, tokens=tokens, price_known=cost is not None)
     charge({*ids, *call.held_in}, call.held_in, held_by(call), outcome, pen=pen, now=pen.now)

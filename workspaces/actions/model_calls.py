@@ -95,12 +95,11 @@ def _as_it_was(step: Step) -> Iterator[None]:
 def wait_for_room(task_id: int, fence: int, wish: Wish) -> bool:
     """Put the task into the queue, waiting. False: there is room after all, ask again.
 
-    What a dead worker left is dropped first: nobody else would give back what it holds.
+    What a dead worker left is dropped first: nobody else would give back what it holds. That may be the room, and it
+    ends the transaction: the pool was locked last in it, so no budget may be any more.
     """
     with writing(task_id, fence=fence) as pen:
-        drop_unfinished(pen, why="its worker ended")
-        pen.act_last()
-        return admission.wait(pen, wish)
+        return False if drop_unfinished(pen, why="its worker ended") else admission.wait(pen, wish)
 
 
 def _keep_frame(frame: Frame) -> None:
@@ -275,11 +274,13 @@ def drop(task_id: int, fence: int, step: Step, call: ModelCall, *, why: str, par
         _drop(pen, call, step.number, why)
 
 
-def drop_unfinished(pen: Pen, *, why: str) -> None:
-    """Calls whose worker is gone: their reply will never be read."""
+def drop_unfinished(pen: Pen, *, why: str) -> int:
+    """Calls whose worker is gone: their reply will never be read. How many there were."""
     unfinished = ModelCall.objects.filter(task=pen.task, status=ModelCallStatus.RUNNING.value)
-    for call in unfinished.select_related("step").order_by("pk"):
+    found = list(unfinished.select_related("step").order_by("pk"))
+    for call in found:
         _drop(pen, call, call.step.number, why)
+    return len(found)
 
 
 def _drop(pen: Pen, call: ModelCall, step_number: int, why: str) -> None:

@@ -180,7 +180,7 @@ class Pen:
         self._last.append(act)
 
     def act_last(self) -> None:
-        """What was to be done last, now."""
+        """What was to be done last, after `flush`."""
         while self._last:
             self._last.pop(0)()
 

@@ -14,17 +14,20 @@ from workspaces.domain.budget_words import named, period_words
 from workspaces.domain.budgets import Amount, Figures, Span, span_of
 from workspaces.domain.prices import TOKEN_UNITS
 from workspaces.domain.states import BudgetPeriod, BudgetScope
-from workspaces.models import Budget, BudgetAccount
+from workspaces.models import Budget, BudgetAccount, Task
 
 
 @dataclass(frozen=True, slots=True)
 class Spender:
-    """Who spends: `profile_id` None and `task_id` None where it is no model call, or of no task."""
+    """Who spends: `task_id` None where it is of no task. A task spends for its own profile, whichever model answers."""
 
     user_id: int
     workspace_id: int
-    profile_id: int | None
     task_id: int | None
+
+    @classmethod
+    def of(cls, task: Task) -> Spender:
+        return cls(task.created_by_id, task.workspace_id, task.pk)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +59,10 @@ SELECT budget.id, budget.scope, budget.period, budget.created_at, origin.id, ori
        CASE budget.period WHEN 'day' THEN %(day)s WHEN 'month' THEN %(month)s WHEN 'total' THEN %(total)s
             ELSE 'task:' || origin.id END
  WHERE budget.ended_at IS NULL
-   AND (budget.scope = 'site' OR budget.user_id = %(user)s OR budget.profile_id = %(profile)s
+   AND (budget.scope = 'site' OR budget.user_id = %(user)s
+        OR budget.profile_id = (SELECT version.profile_id FROM workspaces_task AS task
+              JOIN workspaces_profileversion AS version ON version.id = task.profile_version_id
+             WHERE task.id = %(task)s)
         OR budget.workspace_id IN (SELECT id FROM places) OR budget.task_id IN (SELECT id FROM line))
  ORDER BY budget.id
 """
@@ -72,7 +78,6 @@ def bound(spender: Spender, at: datetime) -> list[Bound]:
     values = {
         "user": spender.user_id,
         "workspace": spender.workspace_id,
-        "profile": spender.profile_id,
         "task": spender.task_id,
         **keys,
     }

@@ -28,8 +28,7 @@ class Binds:
 def binding_task(task: Task, user: User) -> list[Binds]:
     """Every budget above the task, those that it waits for first, then the one with the least left."""
     now = database_now()
-    spender = Spender(task.created_by_id, task.workspace_id, task.profile_version.profile_id, task.pk)
-    spans = bound(spender, now)
+    spans = bound(Spender.of(task), now)
     if not spans:
         return []
     budgets = with_names(Budget.objects.filter(pk__in=[each.budget_id for each in spans])).in_bulk()
