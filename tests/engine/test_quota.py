@@ -294,6 +294,27 @@ def test_a_fallback_answers_when_the_wait_is_too_long_and_the_record_says_so() -
     assert held_by(pool) == (0, 0, 0)
 
 
+def test_who_waits_already_falls_back_when_the_circuit_opens_meanwhile() -> None:
+    user = make_user()
+    told = fallback_for(user)
+    told["fallback"]["when_wait_over_s"] = None
+    version = scripted_profile(user, STEPS, **told)
+    pool = quota_pool(version, requests_per_minute=1)
+    task = work(tasks_of(user, version, 1)[0])
+    assert task.waiting_for == "quota"
+    Task.objects.filter(pk=task.pk).update(waiting_until=timezone.now())
+    assert quota_sweep.look() == 0, "the circuit is closed"
+    state = state_of(pool)
+    state.circuit, state.open_until = "open", time.time() + 600
+    QuotaPool.objects.filter(pk=pool.pk).update(state=state.as_json(), circuit="open")
+    Task.objects.filter(pk=task.pk).update(waiting_until=timezone.now())
+    assert quota_sweep.look() == 1
+    assert work(task).status == TaskStatus.SUCCEEDED
+    assert {call.model for call in ModelCall.objects.filter(task=task)} == {"scripted", "other"}
+    quota_sweep.look()
+    assert held_by(pool) == (0, 0, 0), "its place in the queue is given up"
+
+
 def test_a_request_that_does_not_fit_the_fallback_waits() -> None:
     user = make_user()
     version = scripted_profile(user, STEPS, **fallback_for(user, context_window_tokens=4_200))

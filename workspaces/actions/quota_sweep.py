@@ -13,16 +13,19 @@ from django.db import connection
 from django.db.models import Exists, OuterRef, Q
 from django.db.models.functions import Now
 
+from workspaces.domain.quotas import Use
 from workspaces.domain.states import ClaimState, ModelCallStatus, TaskStatus, WaitingFor
 from workspaces.models import ModelCall, QuotaClaim, Task
+from workspaces.queries.quota_outlook import fallback_now, outlook
 
 from .model_calls import drop_unfinished
 from .pen import writing
 from .quota_book import open_book
 from .quota_turns import look_at_pool
 from .quota_wakes import wake_granted
-from .quotas import told
+from .quotas import pool_of, told
 from .tasks import void_lease
+from .waits import wake
 
 logger = logging.getLogger(__name__)
 
@@ -50,8 +53,7 @@ def look(*, abandoned_after_s: float = ABANDONED_AFTER_S) -> int:
     woken = 0
     for pool in sorted({*stale, *queues}):
         woken += wake_granted(look_at_pool(pool, stale.get(pool, [])))
-    _tell_anew()
-    return woken + wake_granted(_granted_and_asleep())
+    return woken + _tell_anew() + wake_granted(_granted_and_asleep())
 
 
 def drop_abandoned(*, after_s: float) -> int:
@@ -77,8 +79,11 @@ def _granted_and_asleep() -> list[int]:
     return list(granted.order_by("granted_at").values_list("task", flat=True)[:MOST])
 
 
-def _tell_anew() -> None:
-    """Tasks that wait longer than they were told: why, and until when."""
+def _tell_anew() -> int:
+    """Tasks that wait longer than they were told: why, and until when. Or they are woken, where their profile's
+    fallback can answer by now: how many.
+    """
+    woken = 0
     queued = QuotaClaim.objects.filter(task=OuterRef("pk"), state=ClaimState.WAITING.value)
     late = Task.objects.filter(
         Exists(queued),
@@ -99,3 +104,17 @@ def _tell_anew() -> None:
             if place is not None and place.state is ClaimState.WAITING:
                 reason, until = told(book, place.claim)
                 pen.set(waiting_reason=reason, waiting_until=until)
+                if why := _fallback_can_answer(task, claim):
+                    wake(pen, why=f"its profile's fallback can answer: {why}")
+                    woken += 1
+    return woken
+
+
+def _fallback_can_answer(task: Task, claim: QuotaClaim) -> str:
+    """Why it is to, where its own pool lets it at once; else ""."""
+    use = Use(1, claim.input_tokens, claim.output_tokens)
+    found = fallback_now(task.profile_version, claim.pool_id, task.pk, use)
+    if found is None:
+        return ""
+    version, why = found
+    return why if outlook(pool_of(version, version.model), task.pk, use).expected_wait_s == 0 else ""

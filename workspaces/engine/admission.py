@@ -17,8 +17,7 @@ from workspaces.domain.quotas import Use
 from workspaces.engine.run import Ended, Run
 from workspaces.models import ModelCall, ProfileVersion, Step
 from workspaces.providers.base import ChatRequest
-from workspaces.queries.profiles import fallback_of
-from workspaces.queries.quota_outlook import outlook
+from workspaces.queries.quota_outlook import fallback_now
 from workspaces.queries.tuning import answering
 
 ASKED_AGAIN = 3
@@ -64,15 +63,13 @@ def admitted(run: Run, asking: Asking, instead: Callable[[ProfileVersion], Askin
 def _by_fallback(
     run: Run, asking: Asking, instead: Callable[[ProfileVersion], Asking | None]
 ) -> tuple[Asking, ModelCall] | None:
-    found = fallback_of(run.task.profile_version)
-    if found is None:
-        return None
-    policy, version = found
     wish = asking.wish
     pool = pool_of(wish.version, wish.model)
-    seen = outlook(pool, run.task.pk, Use(1, wish.input_tokens, wish.output_tokens))
-    why = policy.why(expected_wait_s=seen.expected_wait_s, circuit_open=seen.circuit_open)
-    other = instead(answering(run.version, version)) if why else None
+    found = fallback_now(run.task.profile_version, pool, run.task.pk, Use(1, wish.input_tokens, wish.output_tokens))
+    if found is None:
+        return None
+    version, why = found
+    other = instead(answering(run.version, version))
     if other is None:
         return None
     try:

@@ -10,8 +10,9 @@ from workspaces.domain.quotas import Limits, PoolState, Use
 from workspaces.domain.retry_budget import CLOSED
 from workspaces.domain.states import ClaimState
 from workspaces.domain.waits import expected_wait_s
-from workspaces.models import QuotaClaim, QuotaPool
+from workspaces.models import ProfileVersion, QuotaClaim, QuotaPool
 from workspaces.queries.database import database_now
+from workspaces.queries.profiles import fallback_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,3 +40,14 @@ def outlook(pool_id: int, task_id: int, use: Use) -> Outlook:
     if own is not None:
         expected_s = max(expected_s, (own - now).total_seconds())
     return Outlook(expected_s, state.circuit != CLOSED)
+
+
+def fallback_now(version: ProfileVersion, pool_id: int, task_id: int, use: Use) -> tuple[ProfileVersion, str] | None:
+    """Whose model is to answer in the place of the version's while its pool looks so, and why. None: nobody's."""
+    found = fallback_of(version)
+    if found is None:
+        return None
+    policy, other = found
+    seen = outlook(pool_id, task_id, use)
+    why = policy.why(expected_wait_s=seen.expected_wait_s, circuit_open=seen.circuit_open)
+    return (other, why) if why else None
