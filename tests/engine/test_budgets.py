@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.engine.moments import killed_at
-from tests.harness import events, kinds, scripted_task, work
+from tests.harness import events, kinds, make_workspace, scripted_task, work
 from workspaces.actions.budget_settings import change_budget, create_budget, end_budget
 from workspaces.actions.budget_waits import wake_for_room
 from workspaces.actions.clock import database_now
@@ -16,7 +16,9 @@ from workspaces.actions.rollbacks import fork
 from workspaces.domain.prices import Unit
 from workspaces.domain.states import BudgetPeriod, BudgetScope
 from workspaces.models import AuditEntry, Budget, BudgetAccount, Checkpoint, ModelCall, Price, Step, Task
+from workspaces.providers.base import TokenUsage
 from workspaces.queries.integrity import verify
+from workspaces.queries.prices import per_token, price_book
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -184,6 +186,53 @@ def test_a_call_that_never_answered_is_assumed_and_one_that_was_refused_is_given
     assert told.assumed_tokens == (sum(call.held_tokens or 0 for call in failed) if assumed else 0)
     assert failed
     check_budgets()
+
+
+def test_those_who_cannot_go_on_hide_nobody_who_can(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("workspaces.actions.budget_waits.BATCH", 1)
+    stuck, unpriced, other = scripted_task(STEPS, **PRICED), scripted_task(STEPS), scripted_task(STEPS, **PRICED)
+    for task in (stuck, unpriced):
+        budget(BudgetScope.TASK, "0.0001", task=task)
+        assert work(task).waiting_for == "budget"
+    limit = budget(BudgetScope.TASK, "0.0001", task=other)
+    assert work(other).waiting_for == "budget"
+    change_budget(limit.pk, limit_usd=Decimal(1), reason="it is worth it", actor=other.created_by)
+    assert work(other).status == "succeeded"
+    assert {Task.objects.get(pk=each.pk).status for each in (stuck, unpriced)} == {"waiting"}
+
+
+@pytest.mark.parametrize("kind", ["site price", "list"])
+def test_nobody_writes_himself_a_price_of_nothing_to_get_past_a_budget_of_the_site(kind: str) -> None:
+    free: dict[str, Any] = {"input_usd_per_mtok": Decimal(0), "output_usd_per_mtok": Decimal(0)}
+    if kind == "list":
+        free |= {"provider": "openai", "model": "gpt-4o-mini"}
+    version = scripted_task(STEPS).profile_version
+    for name, value in free.items():
+        setattr(version, name, value)
+    if kind == "site price":
+        for unit in (Unit.INPUT, Unit.OUTPUT):
+            at = database_now()
+            actor = version.created_by
+            Price.objects.create(
+                subject="scripted", unit=unit.value, usd=3, valid_from=at, created_at=at, created_by=actor, reason="r"
+            )
+    of_site = per_token(version, version.model)
+    assert of_site is not None
+    assert of_site.output_usd == 0, "a profile of the site is made by staff, who may"
+    version.profile.workspace = make_workspace(version.created_by)
+    most = per_token(version, version.model)
+    assert most is not None
+    assert min(most.input_usd, most.output_usd) > 0
+    usage = TokenUsage(input_tokens=1000, output_tokens=1000)
+    assert all(row.cost_usd for row in price_book().priced(version, version.model, usage))
+    version.base_url = "http://127.0.0.1:1/v1"  # one's own server, which may be free
+    known = per_token(version, version.model)
+    assert known is not None
+    assert (known.output_usd == 0) == (kind == "list")
+    version.input_usd_per_mtok = version.output_usd_per_mtok = Decimal(500)
+    dearer = per_token(version, version.model)
+    assert dearer is not None
+    assert dearer.input_usd == dearer.output_usd == Decimal("0.0005")
 
 
 def check_budgets() -> None:

@@ -197,10 +197,11 @@ def test_retry_after_of_a_real_answer_stops_every_task_of_the_pool_until_then_an
     asked_at: list[float] = []
     with Server("openai") as server:
         server.counts = lambda asked: asked_at.append(time.time()) or 10  # type: ignore[func-returns-value]
-        server.plans = [Plan(status=429, headers=(("retry-after", "600"),), error={"message": "slow down"}), DONE]
+        server.plans = [Plan(status=429, headers=(("retry-after", "600"),), error={"message": "slow down, A."}), DONE]
         tasks = tasks_of(user, http_profile(user, server), 2) + tasks_of(user, http_profile(user, server), 1)
         work(tasks[0])
         pool = QuotaPool.objects.get()  # the same key typed twice is one account
+        assert "A." not in pool.blocked_reason, "all who draw on it read that"
         state = state_of(pool)
         assert 0 <= state.blocked_until - asked_at[0] - 600 < 30
         for task in tasks:

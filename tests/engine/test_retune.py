@@ -12,6 +12,7 @@ from django.db import connection
 
 from tests.harness import events, kinds, make_user, make_workspace, scripted_task, work
 from tests.providers.servers import KEY, MODEL, OTHER_MODEL, Plan, Server
+from workspaces.actions.budget_settings import create_budget
 from workspaces.actions.clock import database_now
 from workspaces.actions.errors import Refused
 from workspaces.actions.escalations import answer_escalation
@@ -21,7 +22,7 @@ from workspaces.actions.retune import retune_task
 from workspaces.actions.rollbacks import fork, roll_back
 from workspaces.actions.tasks import create_task, pause_task
 from workspaces.domain.escalations import Decision
-from workspaces.domain.states import PauseMode, TaskStatus, WaitingFor
+from workspaces.domain.states import BudgetPeriod, BudgetScope, PauseMode, TaskStatus, WaitingFor
 from workspaces.models import AuditEntry, Checkpoint, Escalation, ModelCall, Step, Task
 from workspaces.queries.contexts import request_of
 
@@ -221,3 +222,21 @@ def test_what_waits_for_quota_asks_anew_with_the_changed_limits() -> None:
     retune_task(task.pk, {"model": "other"}, reason="that pool is empty", actor=task.created_by)
     assert Task.objects.get(pk=task.pk).status == TaskStatus.QUEUED.value
     assert work(task).status == TaskStatus.SUCCEEDED.value
+
+
+def test_what_waits_for_a_budget_asks_anew_with_a_smaller_answer() -> None:
+    task = scripted_task(NOTES, **QUIET)
+    create_budget(
+        scope=BudgetScope.TASK,
+        period=BudgetPeriod.TASK,
+        task=task,
+        actor=task.created_by,
+        reason="a test",
+        limit_tokens=task.profile_version.max_output_tokens,
+    )
+    assert work(task).waiting_for == WaitingFor.BUDGET.value
+    retune_task(task.pk, {"interactive": True}, reason="the budget has no queue", actor=task.created_by)
+    assert Task.objects.get(pk=task.pk).status == TaskStatus.WAITING.value
+    retune_task(task.pk, {"max_output_tokens": 64}, reason="so it fits", actor=task.created_by)
+    assert Task.objects.get(pk=task.pk).status == TaskStatus.QUEUED.value
+    assert Step.objects.filter(task=work(task)).exists()

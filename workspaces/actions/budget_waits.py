@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
+from django.db import connection
+
 from workspaces.domain.budget_words import OPEN_SCOPES, no_room_words
 from workspaces.domain.budgets import ZERO, Amount, Need, first_with_room
-from workspaces.domain.states import TaskStatus, WaitingFor
-from workspaces.models import Budget, BudgetWait, Price
+from workspaces.domain.states import WaitingFor
+from workspaces.models import Budget, BudgetWait
 from workspaces.queries.budgets import Account, accounts, full_name_of
 
 from .pen import Pen
@@ -54,30 +57,38 @@ def _until(now: datetime, need: Amount, short: Sequence[Account]) -> datetime:
     return max(ends) if len(ends) == len(short) else now + RECHECK
 
 
+# Each by itself, so that those who cannot go on, however many and however long they wait, hide nobody behind them.
+_MAY_HAVE_ROOM = """
+SELECT wait.task_id, wait.accounts::text, wait.expected_usd, wait.expected_tokens, wait.held_usd, wait.held_tokens
+  FROM workspaces_budgetwait AS wait JOIN workspaces_task AS task ON task.id = wait.task_id
+ WHERE task.status = 'waiting' AND task.waiting_for = 'budget'
+   AND NOT EXISTS (
+       SELECT FROM jsonb_array_elements_text(wait.accounts) AS held(id)
+         JOIN workspaces_budgetaccount AS account ON account.id = held.id::bigint
+         JOIN workspaces_budget AS budget ON budget.id = account.budget_id
+        WHERE budget.ended_at IS NULL
+          AND (wait.expected_usd + account.spent_usd + account.assumed_usd + account.reserved_usd > budget.limit_usd
+               OR wait.expected_tokens + account.spent_tokens + account.assumed_tokens + account.reserved_tokens
+                  > budget.limit_tokens
+               OR wait.expected_usd IS NULL AND budget.limit_usd IS NOT NULL
+                  AND wait.since >= (SELECT coalesce(max(created_at), '-infinity') FROM workspaces_price)))
+ ORDER BY task.waiting_since, wait.task_id LIMIT %(most)s
+"""
+
+
 def wake_for_room() -> int:
     """Wake those who wait for a budget that has room by now, the first ones first; returns how many.
 
     Any number may run at once. Room is made by what is settled, raised and ended, and by a price that is set.
     """
-    waiting = list(
-        BudgetWait.objects.filter(task__status=TaskStatus.WAITING.value, task__waiting_for=WaitingFor.BUDGET.value)
-        .order_by("task__waiting_since", "task_id")
-        .values_list("task_id", "accounts", "since", "expected_usd", "expected_tokens", "held_usd", "held_tokens")[
-            :BATCH
-        ]
-    )
-    if not waiting:
-        return 0
-    priced_at = _last_price() if any(usd is None for *_, usd, _, _, _ in waiting) else None
-    asking = []
-    for task_id, ids, since, usd, tokens, held_usd, held_tokens in waiting:
-        if usd is None and priced_at is not None and priced_at > since:
-            usd = ZERO  # a price was set since: it asks again, and hears whether it was this one
-        asking.append((task_id, Need(Amount(usd, tokens), Amount(held_usd, held_tokens)), ids))
+    with connection.cursor() as cursor:
+        cursor.execute(_MAY_HAVE_ROOM, {"most": BATCH})
+        waiting = cursor.fetchall()
+    asking = [
+        # without a price it is here because one was set since: it asks again, and hears whether it was this one
+        (task_id, Need(Amount(ZERO if usd is None else usd, tokens), Amount(held_usd, held_tokens)), json.loads(ids))
+        for task_id, ids, usd, tokens, held_usd, held_tokens in waiting
+    ]
     found = accounts({each for *_, ids in asking for each in ids})
     woken = first_with_room(asking, {each.id: each.figures for each in found if not each.ended})
     return sum(wake_waiting(task_id, waiting_for=WaitingFor.BUDGET.value, why=WOKEN) for task_id in woken)
-
-
-def _last_price() -> datetime | None:
-    return Price.objects.order_by("-created_at").values_list("created_at", flat=True).first()

@@ -101,7 +101,8 @@ def failed(pen: Pen, call: ModelCall, error: ProviderError) -> None:
         granted_at = place.claim.granted_at or book.now
         retry_budget.refused(book.state, policy, task, granted_at, book.now, error.retry_after_s, jitter)
         book.minute["refusals"] += 1
-        book.blocked_reason = clip(str(error), 300)
+        # whoever draws on the pool reads this: what a provider told a call of somebody else's is theirs
+        book.blocked_reason = f"the provider turned a call away ({error.kind})"
         held_s = max(0.0, book.state.blocked_until - book.now)
         words = f"A call was turned away ({error.kind}): nothing is sent for {held_s:.1f} s"
         told_s = error.retry_after_s

@@ -35,7 +35,11 @@ from .words import taken
 
 ANSWERED_BY = {EscalationKind.LIMIT: Decision.RAISE, EscalationKind.DEADLINE: Decision.EXTEND}
 BUDGET = {"budget_usd": "usd", "budget_tokens": "tokens"}
-ASKED_OF_THE_POOL = {"model", "max_output_tokens", "interactive"}
+# what a waiting task asked for, by what it waits for
+ASKED_ANEW = {
+    WaitingFor.QUOTA.value: {"model", "max_output_tokens", "interactive"},
+    WaitingFor.BUDGET.value: {"model", "max_output_tokens"},
+}
 
 
 def retune_task(
@@ -68,8 +72,8 @@ def retune_task(
             _refuse_unseen(now, changes, seen or {})
             made = tune(pen, {what: value for what, value in changes.items() if what in COLUMNS}, reason=reason)
             _answer_moved_limits(pen, reason)
-            waits = pen.task.status == TaskStatus.WAITING.value and pen.task.waiting_for == WaitingFor.QUOTA.value
-            if waits and ASKED_OF_THE_POOL & {change.what for change in made}:
+            asked = ASKED_ANEW.get(pen.task.waiting_for or "", set())
+            if pen.task.status == TaskStatus.WAITING.value and asked & {change.what for change in made}:
                 wake(pen, why="its limits were changed")
         made += _set_budget(pen.task, now, changes, reason, actor)
         if not made:

@@ -152,6 +152,15 @@ def profile_table(input_usd_per_mtok: Decimal, output_usd_per_mtok: Decimal, sou
     return inputs | dict.fromkeys(TOKEN_UNITS[3:], UnitPrice(output_usd_per_mtok / MTOK, source[:SOURCE_CHARS]))
 
 
+def not_below(said: PriceTable, least: PriceTable) -> dict[Unit, UnitPrice]:
+    """Of each unit the dearer of both."""
+    both = dict(said)
+    for unit, price in least.items():
+        if unit not in both or both[unit].usd < price.usd:
+            both[unit] = price
+    return both
+
+
 def priced(quantities: Mapping[Unit, Decimal | int], table: PriceTable) -> list[PricedUnit]:
     """One row a unit that occurred, each priced once."""
     rows = []

@@ -43,20 +43,24 @@ def listed(
     prompt_tokens: int,
     at: datetime,
     kept_for_an_hour: Decimal = Decimal(0),
+    by_name: bool = True,
 ) -> dict[Unit, UnitPrice]:
     """Prices of one token each, and of a request if that costs, for a call with such a prompt. Empty: not in the list.
 
-    By the address that is asked; an address that the list does not know is priced by the model's name alone.
+    By the address that is asked; an address that the list does not know is priced by the model's name alone, or
+    without `by_name` not at all.
     `kept_for_an_hour`: the share of what is written to the cache that stays there for so long, which some charge more.
     """
     found = _find(provider, base_url, model)
     if found is None:
         return {}
-    vendor, info, by_name = found
+    vendor, info, named_only = found
+    if named_only and not by_name:
+        return {}
     minute = at.astimezone(UTC).replace(second=0, microsecond=0)  # some prices depend on the time of day
     steps = _steps(info.get_prices(minute))
     prompt = max(1, prompt_tokens) if steps else 1
-    said = f"genai-prices {age().release}: {vendor.id}/{info.id}{' (by name)' if by_name else ''}"[:SOURCE_CHARS]
+    said = f"genai-prices {age().release}: {vendor.id}/{info.id}{' (by name)' if named_only else ''}"[:SOURCE_CHARS]
     found_prices, long_write = _read_off(vendor.id, info.id, model, prompt, minute)
     table = {unit: UnitPrice(usd, said) for unit, usd in found_prices.items()}
     if kept_for_an_hour and table:

@@ -1,5 +1,6 @@
 """What a model call, a sandbox and stored bytes cost: the profile's own price, else the site's, else the price list's.
 
+A workspace's profile may say more than the site, or the list for a vendor's own address, and not less.
 Whatever none of them names has no known price, which is never zero.
 """
 
@@ -39,20 +40,36 @@ class PriceBook:
     ) -> dict[Unit, UnitPrice]:
         """The price of one token each, for a call with such a prompt; the last is a share of what the cache took."""
         given, answered = version.input_usd_per_mtok, version.output_usd_per_mtok
-        if given is not None and answered is not None:
-            return prices.profile_table(given, answered, f"profile {version}")
         own = prices.own_table(self.own, model)
+        if given is not None and answered is not None:
+            said = prices.profile_table(given, answered, f"profile {version}")
+            if version.profile.workspace_id is None:  # made by site staff
+                return said
+            # Nobody writes himself a price that is lower than what is known to be asked, to get past others' budgets.
+            known = self._listed(version, model, prompt_tokens, kept_for_an_hour, by_name=False)
+            return prices.not_below(said, known | own)
         if version.provider == ProfileVersion.Provider.SCRIPTED:
             return own
-        found = price_list.listed(
+        return self._listed(version, model, prompt_tokens, kept_for_an_hour) | own
+
+    def _listed(
+        self,
+        version: ProfileVersion,
+        model: str,
+        prompt_tokens: int,
+        kept_for_an_hour: Decimal,
+        *,
+        by_name: bool = True,
+    ) -> dict[Unit, UnitPrice]:
+        return price_list.listed(
             version.provider,
             version.base_url,
             model,
             prompt_tokens=prompt_tokens,
             kept_for_an_hour=kept_for_an_hour,
             at=self.at,
+            by_name=by_name,
         )
-        return found | own
 
     def priced(
         self, version: ProfileVersion, model: str, usage: TokenUsage | None, *, answered: str = ""
