@@ -10,7 +10,10 @@ from django.db.models.functions import Now
 
 from tests.harness import check_history, scripted_task, work
 from workspaces import dispatch
+from workspaces.domain.quotas import PoolState
+from workspaces.domain.retry_budget import unblock
 from workspaces.domain.states import TaskStatus
+from workspaces.management.commands import scheduler
 from workspaces.models import Escalation, QuotaClaim, QuotaPool, QuotaShare, Task, Workspace
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -43,3 +46,24 @@ def test_one_look_ends_waits_expires_questions_and_calls_for_what_nobody_took_up
         task.refresh_from_db()
         assert task.status == TaskStatus.QUEUED
         check_history(task)
+
+
+def test_a_pool_whose_books_are_wrong_keeps_no_other_task_from_going_on(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    torn, limited, due = (scripted_task(text) for text in (LIMITED, LIMITED, f"replies: [{FINISH}]"))
+    assert [work(task).waiting_for for task in (torn, limited)] == ["quota", "quota"]
+    first, other = QuotaPool.objects.order_by("pk")
+    QuotaPool.objects.filter(pk=first.pk).update(state={"w": "torn"})
+    free = PoolState.from_json(other.state)
+    unblock(free)
+    QuotaPool.objects.filter(pk=other.pk).update(state=free.as_json())
+    Task.objects.filter(pk=due.pk).update(dispatched_at=Now() - timedelta(seconds=6))
+    called: list[int] = []
+    beats: list[None] = []
+    monkeypatch.setattr(dispatch, "advance", called.append)
+    monkeypatch.setattr(scheduler, "beat", lambda: beats.append(None))
+    call_command("scheduler", once=True)
+    assert set(called) == {limited.pk, due.pk}
+    assert not beats, "it is not called well"
+    assert "a part of the scheduler's look failed" in caplog.text

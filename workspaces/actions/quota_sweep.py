@@ -16,6 +16,7 @@ from django.db.models.functions import Now
 from workspaces.domain.quotas import Use
 from workspaces.domain.states import ClaimState, ModelCallStatus, TaskStatus, WaitingFor
 from workspaces.models import ModelCall, QuotaClaim, Task
+from workspaces.queries.database import is_away
 from workspaces.queries.quota_outlook import fallback_now, outlook
 
 from .model_calls import drop_unfinished
@@ -42,7 +43,10 @@ SELECT c.pool_id, c.task_id FROM workspaces_quotaclaim c JOIN workspaces_task t 
 
 
 def look(*, abandoned_after_s: float = ABANDONED_AFTER_S) -> int:
-    """One look at all pools; returns how many tasks were woken."""
+    """One look at all pools; returns how many tasks were woken.
+
+    A pool whose books are wrong does not keep the others from being looked at: what it raised is raised at the end.
+    """
     drop_abandoned(after_s=abandoned_after_s)
     stale: dict[int, list[int]] = {}
     with connection.cursor() as cursor:
@@ -51,9 +55,18 @@ def look(*, abandoned_after_s: float = ABANDONED_AFTER_S) -> int:
             stale.setdefault(pool, []).append(task)
     queues = QuotaClaim.objects.filter(state=ClaimState.WAITING.value).values_list("pool", flat=True).distinct()
     woken = 0
+    wrong: Exception | None = None
     for pool in sorted({*stale, *queues}):
-        woken += wake_granted(look_at_pool(pool, stale.get(pool, [])))
-    return woken + _tell_anew() + wake_granted(_granted_and_asleep())
+        try:
+            woken += wake_granted(look_at_pool(pool, stale.get(pool, [])))
+        except Exception as error:
+            if is_away(error):
+                raise
+            wrong = error
+    woken += wake_granted(_granted_and_asleep())
+    if wrong is not None:
+        raise wrong
+    return woken + _tell_anew()
 
 
 def drop_abandoned(*, after_s: float) -> int:

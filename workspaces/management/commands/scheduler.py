@@ -6,6 +6,7 @@ import logging
 import signal
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 from django.conf import settings
@@ -15,6 +16,7 @@ from redis.exceptions import RedisError
 
 from agentdesk.health import beat
 from workspaces.actions import budget_waits, metering, quota_sweep, retention, schedule, signin, sleep, terminal
+from workspaces.queries.database import is_away
 
 logger = logging.getLogger(__name__)
 
@@ -39,23 +41,13 @@ class Command(BaseCommand):
         tidied_at = -TIDY_EVERY_S
         while True:
             try:
+                parts = _parts(again_after)
                 if time.monotonic() - tidied_at >= TIDY_EVERY_S:
                     tidied_at = time.monotonic()
-                    retention.call_housekeeping()
-                    metering.call_for_reading()
-                quota_sweep.look()
-                schedule.end_waits()
-                budget_waits.wake_for_room()
-                schedule.expire_due()
-                schedule.redispatch_due(after_s=again_after)
-                sleep.end_claims()
-                sleep.call_next(settings.WAKES_AT_ONCE)
-                sleep.call_left()
-                sleep.call_idle(settings.IDLE_TIMEOUT_S)
-                schedule.call_for_nodes()
-                terminal.redispatch_commands(after_s=again_after)
-                signin.forget_old_tries()
-                beat()
+                    parts = [retention.call_housekeeping, metering.call_for_reading, *parts]
+                done = [_done(part) for part in parts]
+                if all(done):
+                    beat()
             except (DatabaseError, InterfaceError) as error:
                 logger.warning("the database does not answer the scheduler: %s", error)
             except RedisError as error:
@@ -64,3 +56,37 @@ class Command(BaseCommand):
                 connection.close()
             if once or stop.wait(every):
                 return
+
+
+def _parts(again_after_s: float) -> list[Callable[[], object]]:
+    return [
+        quota_sweep.look,
+        schedule.end_waits,
+        budget_waits.wake_for_room,
+        schedule.expire_due,
+        lambda: schedule.redispatch_due(after_s=again_after_s),
+        sleep.end_claims,
+        lambda: sleep.call_next(settings.WAKES_AT_ONCE),
+        sleep.call_left,
+        lambda: sleep.call_idle(settings.IDLE_TIMEOUT_S),
+        schedule.call_for_nodes,
+        lambda: terminal.redispatch_commands(after_s=again_after_s),
+        signin.forget_old_tries,
+    ]
+
+
+def _done(part: Callable[[], object]) -> bool:
+    """What one part stumbles over must not keep the others from their work; without them no task would go on.
+
+    Raises what says that the database, or the broker, is away: then there is nothing that the others could do.
+    """
+    try:
+        part()
+    except RedisError:
+        raise
+    except Exception as error:
+        if is_away(error):
+            raise
+        logger.exception("a part of the scheduler's look failed; the others go on")
+        return False
+    return True
