@@ -44,6 +44,17 @@ def budget(desk: Desk, scope: str, usd: str | None = "1", **fields: Any) -> Budg
     return create_budget(scope=BudgetScope(scope), **given, **fields)
 
 
+def test_what_drew_on_a_budget_without_a_price_is_not_said_to_be_free(desk: Desk) -> None:
+    desk.version = scripted_profile(
+        desk.owner, STEPS, **PRICED | {"input_usd_per_mtok": None, "output_usd_per_mtok": None}
+    )
+    site = budget(desk, "site", None, limit_tokens=1_000_000)
+    work(desk.task(hold=False))
+    drawn = page(sign_in(desk.staff).get(f"/budgets/{site.pk}/")).text("#budget-draws")
+    assert "price unknown" in drawn
+    assert "$" not in drawn
+
+
 def test_a_task_without_room_is_raised_from_its_page_and_finishes(priced: Desk) -> None:
     client = sign_in(priced.operator)
     asked = {

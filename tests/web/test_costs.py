@@ -96,6 +96,8 @@ def same(shown: str, exported: str) -> bool:
     """Money has nine places on the page's hover; "–" is nothing, a share is a percentage there."""
     if shown == "–":
         return not exported or Decimal(exported) == 0
+    if shown == "unknown":  # nothing of the row had a price
+        return not exported
     if shown == exported:
         return True
     if shown.endswith("%"):
@@ -149,11 +151,16 @@ def test_the_charts_are_the_tables_beside_them_and_tables_add_up_to_the_total(ma
         assert sum((Decimal(row[-1]) for row in rows), Decimal(0)) == total
         for name in ("users", "workspaces", "profiles", "models"):
             for table in seen.all(f"table#{name}"):
-                assert sum((Decimal(row[1]) for row in shown(table)), Decimal(0)) == total, name
+                assert sum((dollars(row[1]) for row in shown(table)), Decimal(0)) == total, name
         for figure in seen.all("#parts-figure"):
             parts = json.loads(figure.text)["data"][1]
             (table,) = [each for each in seen.all("table") if each.get("id") in ("users", "workspaces", "models")][:1]
-            assert parts["y"] == pytest.approx([float(row[1]) for row in shown(table)[: len(parts["y"])]])
+            assert parts["y"] == pytest.approx([float(dollars(row[1])) for row in shown(table)[: len(parts["y"])]])
+
+
+def dollars(cell: str) -> Decimal:
+    """What a cell adds to a sum, and its bar's height: nothing where the price is unknown."""
+    return Decimal(0 if cell == "unknown" else cell)
 
 
 def test_unpriced_use_is_named_beside_the_sum_and_never_counted_as_zero(made: Made, boss: Any) -> None:
@@ -162,6 +169,8 @@ def test_unpriced_use_is_named_beside_the_sum_and_never_counted_as_zero(made: Ma
     seen = page(boss.get(f"/costs/models/?name=local/qwen-coder&{long_ago()}"))
     quantity = sum(row.quantity for row in tokens)
     assert seen.text("#cost-unknown") == f"+ {quantity:,.0f} tokens at unknown price"
+    assert seen.text("#cost-total") == "price unknown"
+    assert {words(cell) for cell in seen.all("#users td:nth-child(2)")} == {"unknown"}
     assert "at unknown price" in page(boss.get(f"/costs/?{long_ago()}")).text("#cost-unknown")
 
 
@@ -231,7 +240,7 @@ def test_a_task_leads_to_its_cost_and_down_to_each_call_with_its_price(desk: Des
     rows = [[words(cell) for cell in row.select("td")] for row in below.all("table#calls tbody tr")]
     assert {(row[1], row[2], row[3]) for row in rows} == {("step", "scripted", "replied")}
     priced = {row[4]: row[5:] for row in rows}
-    assert priced["input tokens"] == ["2,000", "$0.000003", "$0.0060", priced["input tokens"][3]]
+    assert priced["input tokens"] == ["2,000", "$3.00 / million", "$0.0060", priced["input tokens"][3]]
     assert "profile" in priced["input tokens"][3], "where the price is from"
     assert priced["reasoning tokens"][0] == "40"
     total = Decimal(str(below.one("#step-total span")["title"]).split()[0])

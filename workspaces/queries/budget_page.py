@@ -95,6 +95,7 @@ class Drew:
     task: Task | None
     usd: Decimal
     tokens: int
+    unpriced: int = 0  # records without a price
 
 
 _DREW = f"""
@@ -105,7 +106,7 @@ line(id) AS (
     SELECT task_id FROM workspaces_budget WHERE id = %(budget)s
     UNION SELECT below.id FROM workspaces_task AS below JOIN line ON below.forked_from_id = line.id)
 SELECT rollup.task_id, sum(rollup.cost_usd),
-       coalesce(sum(rollup.quantity) FILTER (WHERE rollup.unit IN {_TOKENS}), 0)
+       coalesce(sum(rollup.quantity) FILTER (WHERE rollup.unit IN {_TOKENS}), 0), sum(rollup.unpriced)
   FROM workspaces_budget AS budget CROSS JOIN workspaces_usagerollup AS rollup
  WHERE budget.id = %(budget)s AND rollup.hour >= %(since)s
    AND CASE budget.scope WHEN 'site' THEN true
@@ -121,13 +122,14 @@ def drew_lately(budget: Budget, user: User, since: datetime) -> list[Drew]:
     """Who drew most, first; those that the reader does not see as one."""
     with connection.cursor() as cursor:
         cursor.execute(_DREW, {"budget": budget.pk, "since": since})
-        rows = [(task, usd, int(tokens)) for task, usd, tokens in cursor.fetchall() if usd or tokens]
+        rows = [(task, usd, int(tokens), int(unpriced)) for task, usd, tokens, unpriced in cursor if usd or tokens]
     seen = visible_tasks(user).select_related("workspace").in_bulk([task for task, *_ in rows if task is not None])
-    found = [Drew(seen[task], usd, tokens) for task, usd, tokens in rows if task in seen][:DREW_LISTED]
+    found = [Drew(seen[task], *sums) for task, *sums in rows if task in seen][:DREW_LISTED]
     named = {drew.task.pk for drew in found if drew.task is not None}
-    rest = [(usd, tokens) for task, usd, tokens in rows if task not in named]
+    rest = [Drew(None, *sums) for task, *sums in rows if task not in named]
     if rest:
-        found.append(Drew(None, sum((usd for usd, _ in rest), Decimal(0)), sum(tokens for _, tokens in rest)))
+        usd = sum((each.usd for each in rest), Decimal(0))
+        found.append(Drew(None, usd, sum(each.tokens for each in rest), sum(each.unpriced for each in rest)))
     return found
 
 

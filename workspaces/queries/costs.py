@@ -83,6 +83,11 @@ class Report:
         """ "812,000 tokens at unknown price", or nothing."""
         return unknown_words(self.units)
 
+    @property
+    def nothing_priced(self) -> bool:
+        """Then the total is unknown, and not zero."""
+        return not self.total.usd and self.total.unpriced > 0
+
 
 def report_of(scope: Scope, period: Period) -> Report:
     with one_state():

@@ -8,7 +8,7 @@ from django import template
 from django.utils.html import conditional_escape, escape, format_html
 from django.utils.safestring import SafeString, mark_safe
 
-from workspaces.templatetags.desk import percent, usd
+from workspaces.templatetags.desk import percent, price, usd
 from workspaces.web.cost_tables import Cell, Column, Table
 
 register = template.Library()
@@ -20,7 +20,7 @@ def cost_cell(cell: Cell) -> SafeString | str:
     if cell.href:
         return format_html('<a href="{}">{}</a>', cell.href, value)
     if value is None:
-        return "price unknown" if cell.column.kind == "price" else "–"
+        return {"unit_price_usd": "price unknown", "usd": "unknown"}.get(cell.column.name, "–")
     match cell.column.kind:
         case "usd":
             return usd(value)
@@ -35,7 +35,7 @@ def cost_cell(cell: Cell) -> SafeString | str:
         case "number":
             return format_html('<span title="{}">{}</span>', f"{value:f}", _number(value))
         case "price":
-            return format_html('<span title="{} USD">${}</span>', f"{value:f}", f"{value.normalize():f}")
+            return _price(value)
     return str(value)
 
 
@@ -63,6 +63,14 @@ def _change(amount: Decimal) -> SafeString | str:
         return "–"
     sign = "+" if amount > 0 else "−"
     return format_html("{}{}", sign, usd(abs(amount)))
+
+
+def _price(value: Decimal) -> SafeString:
+    """As price lists have it: what a token costs is read by the million."""
+    by_million = value and value < Decimal("0.001")
+    amount = price(value * 1_000_000 if by_million else value)
+    title = f"{value:f} USD"
+    return format_html('<span title="{}">{}{}</span>', title, amount, " / million" if by_million else "")
 
 
 def _number(value: Decimal) -> str:

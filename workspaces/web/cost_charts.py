@@ -48,7 +48,7 @@ def parts_figure(parts: Table) -> dict[str, Any]:
                 "type": "bar",
                 "name": title,
                 "x": rows,  # by place: two of them may have one name
-                "y": [float(values[place]) for place in rows],
+                "y": [float(values[place] or 0) for place in rows],
                 "text": names,
                 "textposition": "none",
                 "hovertemplate": "%{text}: $%{y:,.4f}, " + title + "<extra></extra>",

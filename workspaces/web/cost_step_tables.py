@@ -37,7 +37,7 @@ def calls_table(calls: Sequence[CallCost]) -> Table:
         Column("status", "Status"),
         Column("unit", "Unit"),
         Column("quantity", "Quantity", "number"),
-        Column("unit_price_usd", "USD of one", "price"),
+        Column("unit_price_usd", "Price", "price"),
         Column("usd", "USD", "usd"),
         Column("price_source", "Price from"),
     ]

@@ -111,9 +111,11 @@ def table(name: str, title: str, columns: Sequence[Column], rows: Sequence[Seque
 
 def _row(columns: Sequence[Column], values: Sequence[Any], *, rest: bool = False) -> Row:
     cells = []
+    named = dict(zip((column.name for column in columns), values, strict=True))
+    unknown = bool(named.get("unpriced")) and not named.get("usd")  # nothing of it had a price, which is not zero
     for column, value in zip(columns, values, strict=True):
         plain, href = value if isinstance(value, tuple) else (value, "")
-        cells.append(Cell(column, plain, href))
+        cells.append(Cell(column, None if unknown and column.name == "usd" else plain, href))
     return Row(cells, rest)
 
 
