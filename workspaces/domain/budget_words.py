@@ -124,7 +124,9 @@ def _setting(name: str, value: Any) -> str:
 
 def threshold_in_words(data: Any) -> list[tuple[str, str]]:
     """Of a budget's event, whose figures are told of some scopes only."""
-    found = [("of", f"{data.get('scope')}, {data.get('period')}"), ("past", f"{data.get('threshold')} %")]
+    scope, period = str(data.get("scope")), str(data.get("period"))
+    of = f"the {scope}'s, {period}" if scope != "task" else f"{period.replace(':', ' ')}"
+    found = [("of", of), ("past", f"{data.get('threshold')} %")]
     if data.get("limit_usd") is not None:
         spent, limit = (usd_words(Decimal(str(data.get(name) or 0))) for name in ("spent_usd", "limit_usd"))
         found.append(("spent", f"{spent} of {limit}"))

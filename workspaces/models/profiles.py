@@ -49,7 +49,7 @@ class ProviderKey(models.Model):
     created_at = models.DateTimeField(db_default=Now(), editable=False)
 
     def __str__(self) -> str:
-        return f"key …{self.hint}"
+        return f"key …{self.hint}" if self.hint else "a short key"
 
     @staticmethod
     def sealed_fields(secret: str) -> dict[str, Any]:
