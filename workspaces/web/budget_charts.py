@@ -7,6 +7,8 @@ from typing import Any
 
 from workspaces.queries.budget_page import PeriodRow
 
+FEW = 5  # fewer bars than this would each be as broad as a hand
+
 
 def periods_figure(rows: Sequence[PeriodRow]) -> dict[str, Any]:
     """Oldest first: what was spent and what is assumed as bars, today's limit as a line. In USD where it has that."""
@@ -48,8 +50,10 @@ def periods_figure(rows: Sequence[PeriodRow]) -> dict[str, Any]:
 
 
 def _bars(name: str, x: list[str], y: Sequence[float], hover: str, role: str) -> dict[str, Any]:
+    few = {"width": 0.12 * len(x)} if len(x) < FEW else {}
     return {
         "type": "bar",
+        **few,
         "name": name,
         "x": x,
         "y": list(y),
