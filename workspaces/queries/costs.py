@@ -140,8 +140,12 @@ def unknown_words(units: Iterable[Used]) -> str:
         else:
             others[row.unit] = others.get(row.unit, Decimal(0)) + row.unpriced_quantity
     told = [f"{tokens:,.0f} token{'' if tokens == 1 else 's'}"] if tokens else []
-    told += [f"{quantity:,.1f} {unit_words(unit)}" for unit, quantity in others.items()]
+    told += [f"{_one_place(quantity)} {unit_words(unit)}" for unit, quantity in others.items()]
     return f"{', '.join(told)} at unknown price" if told else ""
+
+
+def _one_place(quantity: Decimal) -> str:
+    return f"{quantity:,.1f}" if quantity >= Decimal("0.05") else "less than 0.1"
 
 
 def unit_words(unit: str) -> str:
