@@ -44,6 +44,12 @@ def take_all(browser: Browser, product: Product) -> None:
     olive.open("/", live=True)
     save(page, "fleet")
 
+    pool = product.rows("select id from workspaces_quotapool where name = 'Demo: a small allowance'")[0]["id"]
+    olive.open(f"/quota/{pool}/", live=True)
+    page.locator("#pool-queue").wait_for()
+    page.wait_for_timeout(1_500)
+    save(page, "quota")
+
     olive.open(f"/tasks/{build}/?panel=scratchpad", live=True)
     page.locator("#latest .latest-call").wait_for(timeout=30_000)
     save(page, "task")
@@ -90,6 +96,15 @@ def take_all(browser: Browser, product: Product) -> None:
     phone.open(f"/tasks/{build}/", live=True)
     save(phone.page, "phone")
     phone.close()
+
+    product.do(
+        "usage", tasks=600, driver=product.driver
+    )  # last: three months of work that the other pictures must not show
+    later = Person(browser, product, users["olive"], viewport=SIZE, color_scheme="light")
+    later.open("/costs/?period=30d")
+    later.page.locator("#trend-chart .main-svg").first.wait_for(timeout=30_000)
+    save(later.page, "costs")
+    later.close()
     assert not olive.complaints, olive.complaints
 
 

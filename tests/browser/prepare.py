@@ -72,7 +72,7 @@ def task(workspace_id: int, version: int, instruction: str = "Do the work.", **f
     return made.pk
 
 
-def usage(tasks: int) -> dict[str, Any]:
+def usage(tasks: int, driver: str = "local") -> dict[str, Any]:
     """Three months of records, for pictures of pages that are only worth looking at when they are full."""
     from dataclasses import asdict
 
@@ -83,7 +83,9 @@ def usage(tasks: int) -> dict[str, Any]:
 
     template = work(scripted_task("replies: [{text: ok, calls: [{name: finish, arguments: {summary: done}}]}]"))
     size = Size(tasks=tasks, users=max(8, tasks // 100), workspaces=max(10, tasks // 80))
-    return asdict(make_usage(size, now=timezone.now(), template=template))
+    made = make_usage(size, now=timezone.now(), template=template)
+    Workspace.objects.filter(pk__gte=template.workspace_id).update(driver=driver)
+    return asdict(made)
 
 
 def demo(password: str) -> None:
