@@ -156,3 +156,24 @@ def test_differences_are_ours_less_theirs_with_what_explains_them() -> None:
     assert "was the key used elsewhere?" in odd.why
     (whole,) = differences(ours, [Counted(DAY, "", None, None, D("1.10"))], [], whole_days=True)
     assert (whole.model, whole.cost_usd, whole.agrees) == ("every model", D(0), True)
+
+
+@pytest.mark.parametrize(
+    ("day", "usd", "said"),
+    [
+        ("9999-12-31", "1", "is not a day"),
+        ("0001-01-01T00:00:00+14:00", "1", "is not a day"),
+        ("99999999999", "1", "is not a day"),
+        ("2026-11-30", "1e999999999", "is not an amount"),
+        ("2026-11-30", "-1e999999999", "is not an amount"),
+        ("2026-11-30", "sNaN", "is not an amount"),
+    ],
+)
+def test_a_day_or_an_amount_that_no_provider_writes_is_a_bad_line(day: str, usd: str, said: str) -> None:
+    (row,) = read_export(sheet_of(f"day,usd\n{day},{usd}\n"), ColumnMap(day=("day",), cost_usd="usd")).bad
+    assert said in row.problem
+
+
+def test_a_file_with_a_hundred_thousand_columns_is_refused() -> None:
+    with pytest.raises(NotReadable, match="100,000 columns"):
+        sheet_of(",".join("c" for _ in range(100_000)) + "\n1,2\n")

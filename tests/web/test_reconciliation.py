@@ -114,6 +114,19 @@ def test_a_file_that_is_no_export_is_refused_and_nothing_is_kept(desk: Desk, sig
     assert not UsageImport.objects.exists()
 
 
+def test_a_page_shows_the_first_of_very_many_rows_and_the_export_has_all(
+    desk: Desk, signed_in: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("workspaces.web.views.reconciliation.SHOWN", 2)
+    client = signed_in(desk.staff)
+    rows = "".join(f"2026-09-01,,2026-09-01,,p,1,u,k,model{number},false,5,5,0\n" for number in range(3))
+    seen = page(brought(client, OPENAI.partition("\n")[0] + "\n" + rows))
+    assert len(cells(seen, "difference")) == 2
+    assert "The first 2 rows are shown" in seen.text("main")
+    path = f"/costs/reconcile/{UsageImport.objects.get().pk}/"
+    assert len(client.get(f"{path}?format=csv").content.decode().splitlines()) == 4
+
+
 def test_only_site_staff_bring_and_see_exports(desk: Desk, signed_in: Any, task: Task) -> None:
     brought(signed_in(desk.staff), openai(task, tokens_in=1, tokens_out=1))
     path = f"/costs/reconcile/{UsageImport.objects.get().pk}/"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from decimal import Decimal
 
 from django.db import transaction
@@ -19,6 +19,7 @@ from .words import taken
 
 MOST_USD = Decimal(1_000_000)
 SUBJECT_CHARS = 200
+MOST_AHEAD = timedelta(days=3660)
 
 
 def set_prices(
@@ -56,6 +57,8 @@ def _add(
         now = database_now()
         if valid_from is not None and valid_from < now:
             raise Refused("A price counts from now on or from later: what was booked keeps the price of its time.")
+        if valid_from is not None and valid_from > now + MOST_AHEAD:
+            raise Refused("A price counts from within ten years.")
         rows = [
             Price(
                 subject=subject,

@@ -17,6 +17,8 @@ from typing import Any
 
 MAX_BYTES = 5 * 1024**2
 MAX_ROWS = 50_000
+MAX_COLUMNS = 200
+FIRST_DAY, LAST_DAY = date(2015, 1, 1), date(2100, 1, 1)  # of any provider's usage
 RAW_CHARS = 500
 MODEL_CHARS = 200
 MOST_TOKENS = 10**15
@@ -201,6 +203,8 @@ def sheet_of(text: str) -> Sheet:
                 lines.append((line, tuple(cells)))
     except csv.Error as error:
         raise NotReadable(f"Line {reader.line_num} cannot be read: {error}.") from None
+    if len(columns) > MAX_COLUMNS:
+        raise NotReadable(f"The file has {len(columns):,} columns; at most {MAX_COLUMNS} are taken.")
     if len(columns) < 2:
         raise NotReadable("The first line must name the columns, separated by commas, semicolons or tabs.")
     if not lines:
@@ -291,16 +295,22 @@ def _usd(text: str) -> Decimal | None:
         amount = Decimal(text.replace("$", "").replace(",", "").strip())
     except InvalidOperation:
         raise ValueError(f"“{text[:40]}” is not an amount in USD") from None
-    if not amount.is_finite() or abs(amount) > MOST_USD:
+    if not amount.is_finite() or not -MOST_USD <= amount <= MOST_USD:
         raise ValueError(f"“{text[:40]}” is not an amount in USD")
     return amount.quantize(Decimal("1e-9"))
 
 
 def day_of(text: str) -> date:
     """A day in UTC, from an ISO day or time, seconds since 1970, or 2026/9/1. Raises ValueError."""
-    wrong = ValueError(f"“{text[:40]}” is not a day (2026-11-30), a time, or seconds since 1970")
     if not text:
         raise ValueError("the day is missing")
+    day = _day(text)
+    if day is None or not FIRST_DAY <= day <= LAST_DAY:
+        raise ValueError(f"“{text[:40]}” is not a day (2026-11-30), a time, or seconds since 1970")
+    return day
+
+
+def _day(text: str) -> date | None:
     try:
         if re.fullmatch(r"\d{9,11}(\.\d+)?", text, re.ASCII):
             return datetime.fromtimestamp(float(text), UTC).date()
@@ -309,7 +319,7 @@ def day_of(text: str) -> date:
         moment = datetime.fromisoformat(text.replace(" UTC", "+00:00"))
         return (moment if moment.tzinfo is None else moment.astimezone(UTC)).date()
     except (ValueError, OverflowError):
-        raise wrong from None
+        return None
 
 
 def model_key(name: str) -> str:

@@ -90,7 +90,7 @@ def _usd(text: str) -> Decimal:
         usd = Decimal(text[:40])
     except InvalidOperation:
         raise Refused(f"{text[:40]} is no amount in USD. Write it like 2.50.") from None
-    if usd.is_finite() and abs(usd) <= MOST_USD and usd != round(usd, 9):
+    if usd.is_finite() and -MOST_USD <= usd <= MOST_USD and usd != round(usd, 9):
         raise Refused("A price has at most nine places.")
     return usd
 

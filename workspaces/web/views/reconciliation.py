@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from django.contrib import messages
@@ -30,6 +31,7 @@ from workspaces.web.cost_exports import FORMATS, exported
 from workspaces.web.reconciliation_tables import bad_table, difference_table, preview_table
 
 PREVIEWED = 10
+SHOWN = 1_000
 TITLES = {form.name: form.title for form in FORMS} | {MAPPED: "columns chosen by hand"}
 # what is likely to be meant, by the beginning of a column's name or a part of it
 GUESSES = {
@@ -109,7 +111,8 @@ def show(request: HttpRequest, import_id: int) -> HttpResponse:
         "source": source,
         "title_of_form": TITLES.get(source.form, source.form),
         "found": found,
-        "table": shown,
+        "table": replace(shown, rows=shown.rows[:SHOWN]),
+        "shown": SHOWN if len(shown.rows) > SHOWN else 0,
         "bad": bad,
         "apart": sum(1 for row in found.rows if not row.agrees),
         "mapped": source.form == MAPPED,
