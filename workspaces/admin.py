@@ -51,6 +51,7 @@ LISTED: dict[type[Model], tuple[str, ...]] = {
     models.Task: ("id", "title", "status", "waiting_for", "workspace", "created_by", "cost_usd", "created_at"),
     models.ToolCall: ("task", "name", "effect", "verdict", "status", "result_class", "started_at"),
     models.UsageRecord: ("task", "user", "purpose", "unit", "quantity", "cost_usd", "created_at"),
+    models.UsageDay: ("day", "task", "user", "model", "purpose", "records", "cost_usd", "unpriced"),
     models.UsageRollup: ("hour", "task", "user", "model", "purpose", "unit", "quantity", "cost_usd", "unpriced"),
     models.Workspace: ("name", "owner", "driver", "node", "network", "runtime", "held_by", "created_at"),
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC
 from decimal import Decimal
 from importlib import import_module
 from uuid import uuid4
@@ -13,7 +14,7 @@ from tests.harness import quota_frees, scripted_task, work
 from workspaces.actions.usage import book, of_resource
 from workspaces.domain.prices import PricedUnit, Unit
 from workspaces.domain.states import UsagePurpose
-from workspaces.models import Task, UsageRecord, UsageRollup
+from workspaces.models import Task, UsageDay, UsageRecord, UsageRollup
 from workspaces.queries.database import database_now
 from workspaces.queries.integrity import verify
 
@@ -78,12 +79,15 @@ def test_records_that_are_not_written_leave_no_sum_and_what_is_alike_is_one_row(
         write(None)
         transaction.set_rollback(True)
     assert not UsageRollup.objects.filter(purpose="sandbox").exists()
+    assert not UsageDay.objects.filter(purpose="sandbox").exists()
     write(None)
     write(None)
     write(task.pk)
     of_nobody = UsageRollup.objects.get(purpose="sandbox", task=None)
     assert (of_nobody.records, of_nobody.quantity, of_nobody.cost_usd) == (4, 7, Decimal("0.004"))
     assert (of_nobody.unpriced, of_nobody.unpriced_quantity) == (2, 3)
+    day = UsageDay.objects.get(purpose="sandbox", task=None)
+    assert (day.day, day.records, day.cost_usd, day.unpriced) == (now.astimezone(UTC).date(), 4, Decimal("0.004"), 2)
     assert of_nobody.hour == now.replace(minute=0, second=0, microsecond=0)
     assert UsageRollup.objects.get(purpose="sandbox", task=task).profile_id == task.profile_version.profile_id
     assert not broken()
@@ -97,11 +101,15 @@ def test_records_of_before_learn_whose_they_are_and_get_their_sums() -> None:
         SET CONSTRAINTS ALL IMMEDIATE;
         ALTER TABLE workspaces_usagerecord ENABLE TRIGGER workspaces_usagerecord_append_only;
         DELETE FROM workspaces_usagerollup;
+        DELETE FROM workspaces_usageday;
     """
-    migration = import_module("workspaces.migrations.0026_usage_sums")
+    fills = [import_module(f"workspaces.migrations.{name}").FILL for name in ("0026_usage_sums", "0033_usage_by_day")]
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute(forget)
     assert broken()
     with transaction.atomic(), connection.cursor() as cursor:
-        cursor.execute(migration.FILL)
+        cursor.execute(fills[0])
+    assert {found.rule.name for found in verify()} == {"days"}
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute(fills[1])
     assert not broken()

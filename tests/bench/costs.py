@@ -91,16 +91,19 @@ def _sum(where: str, *values: Any) -> Decimal:
 
 
 def rollups_differ() -> int:
-    """How many groups of the rollups are not the sums of their records."""
+    """How many groups of the sums by the hour and by the day are not those of the records."""
     from django.db import connection, transaction
 
     from workspaces.queries.integrity import usage
 
-    (rule,) = [rule for rule in usage.RULES if rule.name == "rollup"]
+    found = 0
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute("SET LOCAL statement_timeout = 0")
-        cursor.execute(f"SELECT count(*) FROM ({rule.query(None)}) AS broken")
-        return int(cursor.fetchone()[0])
+        for rule in usage.RULES:
+            if rule.name in ("rollup", "days"):
+                cursor.execute(f"SELECT count(*) FROM ({rule.query(None)}) AS broken")
+                found += int(cursor.fetchone()[0])
+    return found
 
 
 def table(seen: Sequence[Seen]) -> str:

@@ -2,13 +2,14 @@
 
 What has no column of its own is copied from one real task that was played before. Models differ in price, one has
 none; tasks end well, badly or not at all; some calls are retries or summaries, some steps lie in incidents; sandboxes
-and storage are metered by the hour. Only for empty databases of tests and benches: triggers are off while it writes.
+and storage are metered as the product does. Only for empty databases of tests and benches: triggers are off meanwhile.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from importlib import import_module
 from typing import Any
 
 from django.db import connection, transaction
@@ -24,7 +25,7 @@ class Size:
     users: int
     workspaces: int
     profiles: int = 12
-    storage_hours: int = 1  # between two storage records of a workspace
+    storage_hours: int = 6  # between two storage records of a workspace
 
 
 @dataclass(frozen=True, slots=True)
@@ -378,6 +379,14 @@ def _rollups(cursor: Any) -> None:
          ORDER BY 1
         """
     )
+    cursor.execute("DELETE FROM workspaces_usageday")  # of the task that was copied: the whole is made here
+    cursor.execute(fill_of_days())
+
+
+def fill_of_days() -> str:
+    """What makes them where an older version is upgraded."""
+    fill: str = import_module("workspaces.migrations.0033_usage_by_day").FILL
+    return fill
 
 
 def _sequences(cursor: Any) -> None:

@@ -338,6 +338,9 @@ WAYS: list[tuple[str, str, str]] = [
      "UPDATE workspaces_usagerollup SET hour = hour - interval '1 hour' WHERE task_id = {done}"
      " AND unit = 'output_tokens'"),
     ("rollup", "records have no sum", "DELETE FROM workspaces_usagerollup WHERE task_id = {done}"),
+    ("days", "a day's sum counts too little",
+     "UPDATE workspaces_usageday SET cost_usd = cost_usd - 0.000000001 WHERE task_id = {done}"),
+    ("days", "a day's sum is gone", "DELETE FROM workspaces_usageday WHERE task_id = {done}"),
     ("imports", "a line of an export is gone", "DELETE FROM workspaces_usageimportrow WHERE problem <> ''"),
     ("booked", "usage is booked to another profile",
      "UPDATE workspaces_usagerecord SET profile_id = NULL WHERE task_id = {done}"),

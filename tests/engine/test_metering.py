@@ -105,7 +105,7 @@ def test_the_time_until_the_next_reading_is_held_in_the_budgets_above_and_given_
     assert (account.spent_usd, account.reserved_usd) == (Decimal("0.075"), 0)
 
 
-def test_stored_bytes_are_booked_by_the_hour_to_the_workspace_s_owner() -> None:
+def test_stored_bytes_are_booked_every_six_hours_to_the_workspace_s_owner() -> None:
     task = work(
         scripted_task(
             FINISHES.replace("{name: finish", "{name: write_file, arguments: {path: a, content: xxxx}}, {name: finish")
@@ -120,16 +120,17 @@ def test_stored_bytes_are_booked_by_the_hour_to_the_workspace_s_owner() -> None:
     assert meter.disk_bytes == sandbox_for(workspace).usage().disk_bytes
     assert (booking.storage_due(), booked(workspace, Unit.STORAGE)) == ([], 0)
 
-    an_hour_ago = database_now() - timedelta(hours=1)
-    StorageMeter.objects.update(at=an_hour_ago, disk_bytes=GIB, snapshot_bytes=3 * GIB)
+    StorageMeter.objects.update(at=database_now() - timedelta(hours=5, minutes=50))
+    assert booking.storage_due() == []
+    StorageMeter.objects.update(at=database_now() - timedelta(hours=6), disk_bytes=GIB, snapshot_bytes=3 * GIB)
     assert booking.storage_due() == [workspace.pk]
     booking.storage_counted(workspace.pk, disk_bytes=4 * GIB - kept)
     booking.storage_counted(workspace.pk, disk_bytes=4 * GIB - kept)  # at once again
     record = UsageRecord.objects.filter(purpose="storage").first()
     assert record is not None
-    assert record.quantity == pytest.approx(Decimal(4), abs=Decimal("0.1"))
+    assert record.quantity == pytest.approx(Decimal(24), abs=Decimal("0.1"))
     assert (record.user, record.task, record.cost_usd) == (workspace.owner, None, None)
-    assert booked(workspace, Unit.STORAGE) == pytest.approx(Decimal(4), abs=Decimal("0.2"))
+    assert booked(workspace, Unit.STORAGE) == pytest.approx(Decimal(24), abs=Decimal("0.2"))
 
 
 def test_a_sandbox_that_is_not_measured_books_nothing() -> None:

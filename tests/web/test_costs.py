@@ -22,7 +22,7 @@ from tests.harness import scripted_profile, scripted_task, work
 from tests.web.pages import Page, page, words
 from tests.web.people import Desk
 from workspaces.actions.tasks import create_task
-from workspaces.models import Task, UsageRecord, UsageRollup, User, Workspace
+from workspaces.models import Task, UsageDay, UsageRecord, UsageRollup, User, Workspace
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -71,11 +71,13 @@ def test_every_page_shows_the_sum_of_its_records_and_in_a_bounded_number_of_quer
         assert len(caught) <= 30, (address, len(caught))
 
 
-def test_a_changed_rollup_is_found_by_the_bench(made: Made, boss: Any) -> None:
-    UsageRollup.objects.filter(pk=UsageRollup.objects.filter(cost_usd__gt=0).order_by("-hour")[0].pk).update(
-        cost_usd=99
-    )
+def test_a_changed_sum_is_found_by_the_bench(made: Made, boss: Any) -> None:
+    hour = UsageRollup.objects.filter(cost_usd__gt=0).order_by("-hour")[0]
+    UsageRollup.objects.filter(pk=hour.pk).update(quantity=hour.quantity + 1)
     assert bench.rollups_differ() == 1
+    day = UsageDay.objects.filter(cost_usd__gt=0).order_by("-day")[0]
+    UsageDay.objects.filter(pk=day.pk).update(cost_usd=99)
+    assert bench.rollups_differ() == 2
     assert not all(seen.right for seen in bench.look(boss, made, now=timezone.now(), times=1))
 
 

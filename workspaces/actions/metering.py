@@ -33,7 +33,7 @@ BATCH = 200
 
 
 def call_for_reading() -> None:
-    """Have a worker read what runs, and what is stored where an hour has passed."""
+    """Have a worker read what runs, and what is stored where that is due."""
     dispatch.read_meters()
 
 
@@ -97,7 +97,7 @@ def _priced(used: Used, table: dict[Unit, UnitPrice]) -> list[PricedUnit]:
 
 
 def storage_due() -> list[int]:
-    """Workspaces whose stored bytes were last counted an hour ago, or never."""
+    """Workspaces whose stored bytes were last counted six hours ago, or never."""
     counted = StorageMeter.objects.filter(at__gt=Now() - timedelta(seconds=metering.STORAGE_EVERY_S))
     found = Workspace.objects.exclude(pk__in=counted.values("workspace")).order_by("storage_meter__at", "pk")
     return list(found.values_list("pk", flat=True)[:BATCH])

@@ -1,4 +1,4 @@
-"""The only door for usage records: they come with their rollup, in one statement, or not at all.
+"""The only door for usage records: they come with their sums, in one statement, or not at all.
 
 A record of a task is booked to the task's profile, also where a fallback answered: its model says who did. Whoever
 books holds what makes it happen once (a task's row, a meter's): a record is never changed afterwards.
@@ -24,9 +24,18 @@ _PROFILE = (
     " ON version.id = task.profile_version_id WHERE task.id = %s)"
 )
 _ROW = f"({', '.join(_PROFILE if field.column == 'profile_id' else '%s' for field in _COLUMNS)})"
-# The hour is that of UTC whatever the session's time zone. Rows are taken in one order by everyone.
+# Hour and day are those of UTC whatever the session's time zone. Rows are taken in one order by everyone.
 _BOOK = f"""
-WITH booked AS (INSERT INTO workspaces_usagerecord ({_NAMES}) VALUES {{rows}} RETURNING *)
+WITH booked AS (INSERT INTO workspaces_usagerecord ({_NAMES}) VALUES {{rows}} RETURNING *),
+days AS (
+    INSERT INTO workspaces_usageday AS sums (day, user_id, workspace_id, task_id, profile_id, model, purpose,
+                                             records, cost_usd, unpriced)
+    SELECT (created_at AT TIME ZONE 'UTC')::date, user_id, workspace_id, task_id, profile_id, model, purpose,
+           count(*), coalesce(sum(cost_usd), 0), count(*) FILTER (WHERE cost_usd IS NULL)
+      FROM booked GROUP BY 1, 2, 3, 4, 5, 6, 7 ORDER BY 1, 2, 3, 4, 5, 6, 7
+        ON CONFLICT (day, task_id, workspace_id, user_id, profile_id, model, purpose) DO UPDATE
+       SET records = sums.records + excluded.records, cost_usd = sums.cost_usd + excluded.cost_usd,
+           unpriced = sums.unpriced + excluded.unpriced)
 INSERT INTO workspaces_usagerollup AS rollup (hour, user_id, workspace_id, task_id, profile_id, model, purpose, unit,
                                               records, quantity, cost_usd, unpriced, unpriced_quantity)
 SELECT date_trunc('hour', created_at, 'UTC') AS hour, user_id, workspace_id, task_id, profile_id, model, purpose, unit,

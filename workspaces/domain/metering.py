@@ -12,7 +12,7 @@ from decimal import Decimal
 
 GIB = 1024**3
 INTERVAL_S = 60.0  # between two readings
-STORAGE_EVERY_S = 3600.0
+STORAGE_EVERY_S = 6 * 3600.0  # it changes slowly, and every time leaves a record of every workspace
 _PLACES = Decimal("0.000001")
 
 

@@ -16,7 +16,7 @@ from .tasks import Branch, Checkpoint, Latch, Step, Task
 from .terminal import OperatorCommand
 from .tool_servers import ToolDefinition, ToolServer
 from .trace import Event, LedgerEntry, Message, ModelCall, ToolCall
-from .usage import Price, SandboxMeter, StorageMeter, UsageRecord, UsageRollup
+from .usage import Price, SandboxMeter, StorageMeter, UsageDay, UsageRecord, UsageRollup
 from .users import User
 from .windows import LearnedWindow
 from .workspaces import Membership, Snapshot, Workspace
@@ -65,6 +65,7 @@ __all__ = [
     "ToolCall",
     "ToolDefinition",
     "ToolServer",
+    "UsageDay",
     "UsageImport",
     "UsageImportRow",
     "UsageRecord",

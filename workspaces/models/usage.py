@@ -86,6 +86,36 @@ class UsageRollup(models.Model):
         return f"{self.quantity} {self.unit} in the hour {self.hour:%Y-%m-%d %H}"
 
 
+class UsageDay(models.Model):
+    """The records of one day (UTC) that are alike but for their unit, summed: what pages about many days read.
+
+    With the task among its keys two tasks never write one row. Written with the records, as UsageRollup is.
+    """
+
+    day = models.DateField()
+    user = models.ForeignKey(settings.AUTH_USER_MODEL, models.PROTECT, related_name="+")
+    workspace = models.ForeignKey(Workspace, models.PROTECT, related_name="+")
+    task = models.ForeignKey(Task, models.PROTECT, null=True, blank=True, related_name="+")
+    profile = models.ForeignKey(AgentProfile, models.PROTECT, null=True, blank=True, related_name="+")
+    model = models.CharField(max_length=200, blank=True, default="")
+    purpose = models.CharField(max_length=16, choices=choices(UsagePurpose))
+    records = models.IntegerField()
+    cost_usd = usd(default=0)  # of the records with a price
+    unpriced = models.IntegerField(default=0)  # records without one
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["day", "task", "workspace", "user", "profile", "model", "purpose"],
+                name="usage_day_once",
+                nulls_distinct=False,
+            )
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.cost_usd} USD for {self.purpose} on {self.day}"
+
+
 class SandboxMeter(models.Model):
     """How far one machine of a workspace's sandbox was booked: its counters as they were last read."""
 

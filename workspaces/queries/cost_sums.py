@@ -1,4 +1,4 @@
-"""The sums behind the cost pages, each one statement over the rollups; only loops are read from the records themselves.
+"""The sums behind the cost pages: by the day, by the hour where unit or hour count; loops are read from the records.
 
 A scope narrows all of them to one user, workspace, task, profile or model. Reads only.
 """
@@ -6,10 +6,10 @@ A scope narrows all of them to one user, workspace, task, profile or model. Read
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
 
@@ -23,7 +23,6 @@ from workspaces.domain.states import UsagePurpose
 CIRCLES = (IncidentKind.LOOP.value, IncidentKind.PARALYSIS.value, IncidentKind.NO_PROGRESS.value)
 TASKS_SHOWN = 20
 INCIDENTS_SHOWN = 10
-MOST_DAYS_BY_HOUR = 92  # longer periods are summed by day in the database
 ZERO = Decimal(0)
 
 
@@ -90,6 +89,7 @@ class Sums:
     models: dict[str, Spent] = field(default_factory=lambda: defaultdict(Spent))
     units: dict[tuple[str, str], Used] = field(default_factory=dict)  # by purpose and unit
     storage: dict[int, Decimal] = field(default_factory=dict)  # of workspaces in which nothing else was used
+    days: dict[date, dict[str, Decimal]] = field(default_factory=lambda: defaultdict(dict))  # by purpose, also before
 
 
 @contextmanager
@@ -104,51 +104,90 @@ def one_state() -> Iterator[None]:
 
 
 def sums_of(scope: Scope, period: Period) -> Sums:
-    """Three statements rather than one with all groupings: each of them runs in parallel, which is faster."""
+    """Two statements: all but the units from the sums by the day, which are fewer and narrower."""
     found = Sums()
-    for profile, model, purpose, unit, *rest in _split(
-        scope, period, "profile_id, r.model, r.purpose, r.unit", more=True
-    ):
-        *counts, quantity, unpriced_quantity = rest
-        for spent in (found.total, found.profiles[profile], found.models[model]):
-            spent.add(*counts)
+    _add_days(found, scope, period)
+    for purpose, unit, now, quantity, unpriced_quantity, *counts in _units(scope, period):
         row = found.units.setdefault((purpose, unit), Used(purpose, unit))
-        row.spent.add(*counts)
-        if counts[0]:
+        row.spent.add(now, *counts)
+        if now:
             row.quantity += quantity
             row.unpriced_quantity += unpriced_quantity
-    if scope.kind not in ("user", "task") and scope.own is None:
-        for user, *counts in _split(scope, period, "user_id"):
-            found.users[user].add(*counts)
-    if scope.kind != "task":
-        active: set[int] = set()
-        for workspace, purpose, now, usd, *counts in _split(scope, period, "workspace_id, r.purpose"):
-            found.workspaces[workspace].add(now, usd, *counts)
-            if now and purpose == UsagePurpose.STORAGE.value:
-                found.storage[workspace] = usd
-            elif now:
-                active.add(workspace)
-        for workspace in active:
-            found.storage.pop(workspace, None)
     return found
 
 
-def _split(scope: Scope, period: Period, by: str, *, more: bool = False) -> list[tuple[Any, ...]]:
-    """For each group, in this period and in the one before: whether it is this one, USD, records, unpriced, amounts."""
-    where, values = scope.where("r")
-    places = ", ".join(str(place + 1) for place in range(by.count(",") + 2))
-    amounts = ", sum(r.quantity), sum(r.unpriced_quantity)" if more else ""
+# The last day of the period before counts as far as its hours have passed of this one's.
+_BOTH_PERIODS = """
+    SELECT d.day, d.day >= %(first)s AS now, d.user_id, d.workspace_id, d.profile_id, d.model, d.purpose, d.cost_usd,
+           d.records, d.unpriced
+      FROM workspaces_usageday AS d
+     WHERE d.day >= %(before_first)s AND d.day <= %(last)s AND (d.day < %(before_last)s OR d.day >= %(first)s)
+       AND {days}
+    UNION ALL
+    SELECT (r.hour AT TIME ZONE 'UTC')::date, FALSE, r.user_id, r.workspace_id, r.profile_id, r.model, r.purpose,
+           r.cost_usd, r.records, r.unpriced
+      FROM workspaces_usagerollup AS r
+     WHERE r.hour >= %(before_midnight)s AND r.hour < %(before_until)s AND {hours}
+"""
+
+
+def _add_days(found: Sums, scope: Scope, period: Period) -> None:
+    """One pass for everything that the scope can be split by; the bits of GROUPING tell what a row is of."""
+    before, before_until = period.before
+    before_last = before_until.astimezone(UTC).date()
+    days, values = scope.where("d")
+    hours, _ = scope.where("r")
     sql = f"""
-        SELECT r.{by}, r.hour >= %(start)s, sum(r.cost_usd), sum(r.records), sum(r.unpriced){amounts}
-          FROM workspaces_usagerollup AS r
-         WHERE r.hour >= %(before)s AND r.hour < %(until)s AND (r.hour < %(before_until)s OR r.hour >= %(start)s)
-           AND {where}
-         GROUP BY {places}
+        SELECT GROUPING(model, user_id, workspace_id, day), now, profile_id, model, user_id, workspace_id, day, purpose,
+               sum(cost_usd), sum(records), sum(unpriced)
+          FROM ({_BOTH_PERIODS.format(days=days, hours=hours)}) AS spent
+         GROUP BY GROUPING SETS ((now, profile_id, model), (now, user_id), (now, workspace_id, purpose),
+                                 (now, day, purpose))
     """  # noqa: S608 - every part of it is ours
+    values |= {
+        "first": period.first,
+        "last": period.last,
+        "before_first": before.astimezone(UTC).date(),
+        "before_last": before_last,
+        "before_midnight": midnight(before_last),
+        "before_until": before_until,
+    }
+    active: set[int] = set()
+    for of, now, profile, model, user, workspace, day, purpose, *counts in _rows(sql, values):
+        if of == _BY_MODEL:
+            for spent in (found.total, found.profiles[profile], found.models[model]):
+                spent.add(now, *counts)
+        elif of == _BY_USER:
+            found.users[user].add(now, *counts)
+        elif of == _BY_DAY:
+            found.days[day][purpose] = found.days[day].get(purpose, ZERO) + counts[0]
+        else:
+            found.workspaces[workspace].add(now, *counts)
+            if now and purpose == UsagePurpose.STORAGE.value:
+                found.storage[workspace] = counts[0]
+            elif now:
+                active.add(workspace)
+    for workspace in active:
+        found.storage.pop(workspace, None)
+
+
+_BY_MODEL, _BY_USER, _BY_DAY = 0b0111, 0b1011, 0b1110  # a bit is 0 where the rows are split by it
+
+
+def _units(scope: Scope, period: Period) -> list[tuple[Any, ...]]:
+    """By purpose and unit, in this period and in the one before."""
+    where, values = scope.where("r")
+    sql = f"""
+        SELECT r.purpose, r.unit, r.hour >= %(start)s, sum(r.quantity), sum(r.unpriced_quantity), sum(r.cost_usd),
+               sum(r.records), sum(r.unpriced)
+          FROM workspaces_usagerollup AS r
+         WHERE r.hour >= %(before)s AND r.hour < %(end)s AND (r.hour < %(before_until)s OR r.hour >= %(start)s)
+           AND {where}
+         GROUP BY 1, 2, 3
+    """  # noqa: S608
     before, before_until = period.before
     return _rows(
-        sql,
-        values | {"start": period.start, "until": period.until, "before": before, "before_until": before_until},
+        sql, values | {"start": period.start, "end": period.end, "before": before, "before_until": before_until}
     )
 
 
@@ -167,47 +206,32 @@ class Course:
     past: list[list[Decimal]]
 
 
-def course_of(scope: Scope, period: Period) -> Course:
-    """One statement for both where hours are few enough to be brought here one by one."""
-    today = midnight(period.now.astimezone(UTC).date())
-    since = today - LOOKED_BACK_DAYS * DAY
+def course_of(scope: Scope, period: Period, days: Mapping[date, Mapping[str, Decimal]]) -> Course:
+    """`days`: the sums by the day. Hours are read for short periods, and for what a forecast is made of."""
     trend: dict[datetime, dict[str, Decimal]] = {at: {} for at in period.buckets()}
+    if period.step == HOUR:
+        for at, purpose, usd in _by_hour(scope, "r.purpose", period.start, period.end):
+            trend.setdefault(at, {})[purpose] = usd
+    else:
+        for at, sums in trend.items():
+            sums.update(days.get(at.date(), {}))
     past = [[ZERO] * 24 for _ in range(LOOKED_BACK_DAYS)]
-    foretold = period.runs and scope.kind != "task"
-    by_hour = period.days <= MOST_DAYS_BY_HOUR
-    if by_hour:
-        start = min(period.start, since) if foretold else period.start
-        for at, purpose, usd in _by_time(scope, "r.hour", start, period.until):
-            if at >= period.start:
-                _add(trend[at if period.step == HOUR else at - timedelta(hours=at.hour)], purpose, usd)
-            if foretold:
-                _past(past, at - since, usd)
-        return Course(list(trend.items()), past)
-    for at, purpose, usd in _by_time(scope, "date_trunc('day', r.hour, 'UTC')", period.start, period.until):
-        _add(trend[at], purpose, usd)
-    if foretold:
-        for at, _, usd in _by_time(scope, "r.hour", since, today):
-            _past(past, at - since, usd)
+    if period.runs and scope.kind != "task":
+        today = midnight(period.now.astimezone(UTC).date())
+        since = today - LOOKED_BACK_DAYS * DAY
+        for at, _, usd in _by_hour(scope, "NULL", since, today):
+            past[(at - since).days][at.hour] += usd
     return Course(list(trend.items()), past)
 
 
-def _add(sums: dict[str, Decimal], purpose: str, usd: Decimal) -> None:
-    sums[purpose] = sums.get(purpose, ZERO) + usd
-
-
-def _past(past: list[list[Decimal]], after: timedelta, usd: Decimal) -> None:
-    if 0 <= after.days < len(past):
-        past[after.days][after.seconds // 3600] += usd
-
-
-def _by_time(scope: Scope, at: str, start: datetime, until: datetime) -> list[tuple[Any, ...]]:
+def _by_hour(scope: Scope, by: str, start: datetime, until: datetime) -> list[tuple[Any, ...]]:
     where, values = scope.where("r")
     sql = f"""
-        SELECT {at}, r.purpose, sum(r.cost_usd) FROM workspaces_usagerollup AS r
-         WHERE r.hour >= %(start)s AND r.hour < %(until)s AND {where} GROUP BY 1, 2
+        SELECT r.hour, {by}, sum(r.cost_usd) FROM workspaces_usagerollup AS r
+         WHERE r.hour >= %(start)s AND r.hour < %(until)s AND {where} GROUP BY 1, 2 ORDER BY 1
     """  # noqa: S608
     rows = _rows(sql, values | {"start": start, "until": until})
-    return [(moment.astimezone(UTC), purpose, usd) for moment, purpose, usd in rows]
+    return [(moment.astimezone(UTC), key, usd) for moment, key, usd in rows]
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,14 +255,14 @@ def tasks_of(scope: Scope, period: Period) -> tuple[list[tuple[int, Spent]], lis
     sql = f"""
         WITH spent AS MATERIALIZED (
             SELECT r.task_id, sum(r.cost_usd) AS usd, sum(r.records) AS records, sum(r.unpriced) AS unpriced
-              FROM workspaces_usagerollup AS r
-             WHERE r.hour >= %(start)s AND r.hour < %(until)s AND r.task_id IS NOT NULL AND {where}
+              FROM workspaces_usageday AS r
+             WHERE r.day >= %(first)s AND r.day <= %(last)s AND r.task_id IS NOT NULL AND {where}
              GROUP BY 1),
         earlier AS MATERIALIZED (
             SELECT r.task_id, sum(r.cost_usd) AS usd, sum(r.unpriced) AS unpriced
-              FROM workspaces_task AS t JOIN workspaces_usagerollup AS r ON r.task_id = t.id
-             WHERE t.finished_at >= %(start)s AND t.finished_at < %(until)s AND t.created_at < %(start)s
-               AND r.hour < %(start)s AND {where}
+              FROM workspaces_task AS t JOIN workspaces_usageday AS r ON r.task_id = t.id
+             WHERE t.finished_at >= %(start)s AND t.finished_at < %(end)s AND t.created_at < %(start)s
+               AND r.day < %(first)s AND {where}
              GROUP BY 1),
         ended AS (
             SELECT t.status, coalesce(s.usd, 0) + coalesce(e.usd, 0) AS usd,
@@ -246,7 +270,7 @@ def tasks_of(scope: Scope, period: Period) -> tuple[list[tuple[int, Spent]], lis
               FROM workspaces_task AS t
               LEFT JOIN spent AS s ON s.task_id = t.id
               LEFT JOIN earlier AS e ON e.task_id = t.id
-             WHERE t.finished_at >= %(start)s AND t.finished_at < %(until)s
+             WHERE t.finished_at >= %(start)s AND t.finished_at < %(end)s
                AND (s.task_id IS NOT NULL OR e.task_id IS NOT NULL))
         SELECT NULL, status, count(*), sum(usd), percentile_disc(0.5) WITHIN GROUP (ORDER BY usd), sum(unpriced)
           FROM ended GROUP BY status
@@ -256,7 +280,7 @@ def tasks_of(scope: Scope, period: Period) -> tuple[list[tuple[int, Spent]], lis
     tasks: list[tuple[int, Spent]] = []
     outcomes: list[Outcome] = []
     for task, status, count, usd, median, unpriced in _rows(
-        sql, values | {"start": period.start, "until": period.until}
+        sql, values | {"start": period.start, "end": period.end, "first": period.first, "last": period.last}
     ):
         if task is None:
             outcomes.append(Outcome(status, int(count), usd, median, int(unpriced)))

@@ -98,7 +98,7 @@ def _report(scope: Scope, period: Period) -> Report:
     sums = sums_of(scope, period)
     parts = _parts(scope, sums)
     circles = circles_of(scope, period)
-    course = course_of(scope, period)
+    course = course_of(scope, period, sums.days)
     tasks, outcomes = ([], []) if scope.kind == "task" else tasks_of(scope, period)
     parts["tasks"] = _tasks(tasks)
     return Report(

@@ -84,6 +84,23 @@ RULES = [
         """,
     ),
     Rule(
+        "days",
+        "the sums of usage by the day are those by the hour, and there is no other",
+        "usageday",
+        """
+        SELECT task_id, format('%s on %s: the sum has %s records, %s USD and %s unpriced too many', purpose, day,
+                               sum(records), sum(cost_usd), sum(unpriced))
+          FROM (SELECT day, user_id, workspace_id, task_id, profile_id, model, purpose, records, cost_usd, unpriced
+                  FROM workspaces_usageday WHERE :task(task_id)
+                 UNION ALL
+                SELECT (hour AT TIME ZONE 'UTC')::date, user_id, workspace_id, task_id, profile_id, model, purpose,
+                       -sum(records), -sum(cost_usd), -sum(unpriced)
+                  FROM workspaces_usagerollup WHERE :task(task_id) GROUP BY 1, 2, 3, 4, 5, 6, 7) both_ways
+         GROUP BY day, user_id, workspace_id, task_id, profile_id, model, purpose
+        HAVING (sum(records), sum(cost_usd), sum(unpriced)) <> (0, 0, 0)
+        """,
+    ),
+    Rule(
         "booked",
         "every usage record is booked to one user and workspace: to those of its task, and of its model call",
         "usagerecord",
