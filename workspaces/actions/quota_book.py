@@ -90,7 +90,7 @@ class Book:
     name: str
     provider: str
     now: float
-    by_hand: Limits
+    by_hand: dict[str, Any]
     limits: Limits  # that hold: those set by hand, never above what the provider says
     learned: dict[str, Any]
     policy: dict[str, Any]
@@ -140,16 +140,14 @@ def open_book(pool_id: int, *, user: int = 0, task: int = 0) -> Book:
         cursor.execute(_OPEN, {"pool": pool_id, "user": user, "task": task})
         known = cursor.fetchone()
     name, provider, limits, learned, policy, state, circuit = row
-    learned_json = _json(learned)
-    by_hand = Limits.from_json(_json(limits))
-    told = Limits.from_json({limit: found.get("value") for limit, found in learned_json.items()})
+    by_hand, learned_json = _json(limits), _json(learned)
     book = Book(
         pool_id=pool_id,
         name=name,
         provider=provider,
         now=known[0],
         by_hand=by_hand,
-        limits=by_hand.within(told),
+        limits=Limits.binding(by_hand, learned_json),
         learned=learned_json,
         policy=_json(policy),
         state=PoolState.from_json(_json(state)),

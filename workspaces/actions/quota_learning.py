@@ -30,8 +30,7 @@ def learn(book: Book, hint: RateHint | None) -> None:
         words = f"The provider says: {value:,} {limit.replace('_', ' ')}{was}"
         book.notice(NoticeKind.LIMIT_LEARNED, words, limit=limit, value=value, before=before, header=header)
     if book.learned_changed:
-        told = Limits.from_json({limit: found.get("value") for limit, found in book.learned.items()})
-        book.limits = book.by_hand.within(told)
+        book.limits = Limits.binding(book.by_hand, book.learned)
     for kind, left in hint.remaining.items():
         reset_s = hint.resets_s.get(kind)
         if left == 0 and reset_s and book.now + reset_s > book.state.blocked_until:

@@ -37,6 +37,13 @@ class Limits:
         """From {limit: number}; names that are no limits, and numbers below 1, are left out."""
         return cls(**{name: int(data[name]) for name in LIMITS if (data.get(name) or 0) >= 1})
 
+    @classmethod
+    def binding(cls, by_hand: Mapping[str, Any], learned: Mapping[str, Mapping[str, Any]]) -> Limits:
+        """Those that hold for a pool: what people set ({limit: number}), never above what its provider says
+        ({limit: {"value": number}})."""
+        told = {limit: found.get("value") for limit, found in learned.items()}
+        return cls.from_json(by_hand).within(cls.from_json(told))
+
     def as_json(self) -> dict[str, int]:
         return {name: value for name, value in asdict(self).items() if value is not None}
 

@@ -26,8 +26,7 @@ def outlook(pool_id: int, task_id: int, use: Use) -> Outlook:
     pool = QuotaPool.objects.get(pk=pool_id)
     now = database_now()
     state = PoolState.from_json(pool.state)
-    told = Limits.from_json({limit: found.get("value") for limit, found in pool.learned.items()})
-    limits = Limits.from_json(pool.limits).within(told)
+    limits = Limits.binding(pool.limits, pool.learned)
     others = QuotaClaim.objects.filter(pool=pool, state=ClaimState.WAITING.value).exclude(task=task_id)
     waiting = others.aggregate(calls=Count("pk"), into=Sum("input_tokens"), out=Sum("output_tokens"))
     ahead = Use(

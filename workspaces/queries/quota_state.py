@@ -29,8 +29,7 @@ class Situation:
     def of(cls, pool: QuotaPool, now: datetime) -> Situation:
         state = PoolState.from_json(pool.state)
         state.forget(now.timestamp())
-        learned = {limit: known.get("value") for limit, known in pool.learned.items()}
-        limits = Limits.from_json(pool.limits).within(Limits.from_json(learned))
+        limits = Limits.binding(pool.limits, pool.learned)
         used = {
             "requests_per_minute": state.requests,
             "input_tokens_per_minute": state.input_tokens,
