@@ -6,6 +6,8 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
+from django.db import connection, transaction
+from django.test.utils import CaptureQueriesContext
 
 from tests.engine.moments import killed_at
 from tests.harness import events, kinds, make_workspace, scripted_task, work
@@ -233,6 +235,20 @@ def test_nobody_writes_himself_a_price_of_nothing_to_get_past_a_budget_of_the_si
     dearer = per_token(version, version.model)
     assert dearer is not None
     assert dearer.input_usd == dearer.output_usd == Decimal("0.0005")
+
+
+@pytest.mark.parametrize("scope", [BudgetScope.USER, BudgetScope.WORKSPACE, BudgetScope.PROFILE, BudgetScope.TASK])
+def test_setting_a_budget_reads_the_records_of_its_scope_and_not_all(scope: BudgetScope) -> None:
+    """Nobody spends meanwhile, and anybody may set one for themselves."""
+    task = scripted_task(STEPS, **PRICED)
+    with CaptureQueriesContext(connection) as caught:
+        budget(scope, "1", task=task, period=BudgetPeriod.TASK if scope is BudgetScope.TASK else BudgetPeriod.MONTH)
+    (asked,) = [each["sql"] for each in caught if "workspaces_usagerecord AS usage" in each["sql"]]
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute("SET LOCAL enable_seqscan = off")
+        cursor.execute(f"EXPLAIN {asked}")
+        plan = "\n".join(row[0] for row in cursor.fetchall())
+    assert "Seq Scan on workspaces_usagerecord" not in plan
 
 
 def check_budgets() -> None:
