@@ -13,6 +13,7 @@ import pytest
 from django.db import connection, transaction
 from django.db.models import F
 
+from agentdesk.database.base import repeating
 from tests.engine.test_budgets import account, budget, check_budgets
 from tests.harness import eventually, make_user, make_workspace, scripted_profile, somebody_waits_for_a_lock
 from workspaces.actions import leases, model_calls, steps
@@ -174,7 +175,10 @@ def test_a_budget_is_set_only_when_whoever_is_just_being_let_in_is_done(version:
     """Else a call could be settled that the new budget neither finds booked nor is charged with."""
     task = new_task(version)
     setting = threading.Thread(target=_set_site_budget, args=(task.created_by,))
-    with transaction.atomic():
+    with repeating():
+        for _ in range(12):  # as in a worker: prepared by now, and planned once for all
+            query.bound(query.Spender.of(task), task.created_at)
+    with transaction.atomic(), repeating():
         query.bound(query.Spender.of(task), task.created_at)
         setting.start()
         eventually(somebody_waits_for_a_lock, within_s=60)
