@@ -109,7 +109,7 @@ def test_records_of_before_learn_whose_they_are_and_get_their_sums() -> None:
     assert broken()
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute(fills[0])
-    assert {found.rule.name for found in verify()} == {"days"}
+    assert {what.partition(":")[0] for what in broken()} == {"days"}
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute(fills[1])
     assert not broken()
