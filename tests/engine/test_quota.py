@@ -334,3 +334,17 @@ def test_a_wait_that_is_longer_than_was_told_is_told_anew() -> None:
     assert task.waiting_until > timezone.now()
     assert task.waiting_reason != "old"
     assert quota_frees() == 0, "the minute has not passed"
+
+
+def test_of_a_long_queue_some_are_told_anew_at_each_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(quota_sweep, "TELL_FOR_S", 0.0)
+    task = scripted_task(STEPS, **QUIET)
+    quota_pool(task.profile_version, requests_per_minute=1)
+    version = task.profile_version
+    tasks = [work(each) for each in (task, *tasks_of(task.created_by, version, 2))]
+    assert {each.waiting_for for each in tasks} == {"quota"}
+    late = timezone.now()
+    Task.objects.filter(pk__in=[each.pk for each in tasks]).update(waiting_until=late, waiting_reason="old")
+    for left in (2, 1, 0):
+        quota_sweep.look()
+        assert Task.objects.filter(waiting_reason="old").count() == left
