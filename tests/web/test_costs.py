@@ -173,6 +173,7 @@ def test_unpriced_use_is_named_beside_the_sum_and_never_counted_as_zero(made: Ma
     assert seen.text("#cost-unknown") == f"+ {quantity:,.0f} tokens at unknown price"
     assert seen.text("#cost-total") == "price unknown"
     assert {words(cell) for cell in seen.all("#users td:nth-child(2)")} == {"unknown"}
+    assert {words(cell) for cell in seen.all("#outcomes td:nth-child(3)")} == {"unknown"}
     assert "at unknown price" in page(boss.get(f"/costs/?{long_ago()}")).text("#cost-unknown")
 
 

@@ -9,7 +9,7 @@ from django.utils.html import conditional_escape, escape, format_html
 from django.utils.safestring import SafeString, mark_safe
 
 from workspaces.templatetags.desk import percent, price, usd
-from workspaces.web.cost_tables import Cell, Column, Table
+from workspaces.web.cost_tables import MADE_OF_PRICES, Cell, Column, Table
 
 register = template.Library()
 
@@ -20,7 +20,9 @@ def cost_cell(cell: Cell) -> SafeString | str:
     if cell.href:
         return format_html('<a href="{}">{}</a>', cell.href, value)
     if value is None:
-        return {"unit_price_usd": "price unknown", "usd": "unknown"}.get(cell.column.name, "–")
+        if cell.column.kind == "price":
+            return "price unknown"
+        return "unknown" if cell.column.name in MADE_OF_PRICES else "–"
     match cell.column.kind:
         case "usd":
             return usd(value)

@@ -34,6 +34,7 @@ TITLES = {
     "models": "By model",
     "tasks": "Dearest tasks",
 }
+MADE_OF_PRICES = ("usd", "mean_usd", "median_usd")  # unknown where nothing of a row had a price
 OUTCOMES = {"succeeded": "finished", "failed": "failed", "cancelled": "cancelled"}
 
 
@@ -115,7 +116,7 @@ def _row(columns: Sequence[Column], values: Sequence[Any], *, rest: bool = False
     unknown = bool(named.get("unpriced")) and not named.get("usd")  # nothing of it had a price, which is not zero
     for column, value in zip(columns, values, strict=True):
         plain, href = value if isinstance(value, tuple) else (value, "")
-        cells.append(Cell(column, None if unknown and column.name == "usd" else plain, href))
+        cells.append(Cell(column, None if unknown and column.name in MADE_OF_PRICES else plain, href))
     return Row(cells, rest)
 
 
