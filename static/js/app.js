@@ -240,6 +240,12 @@
 
   document.addEventListener("DOMContentLoaded", () => {
     tick();
+    for (const here of document.querySelectorAll(".topnav [aria-current], .tabs [aria-current]")) {
+      // on a narrow screen these rows scroll: where one is stands in sight
+      const row = here.parentElement;
+      const [inner, outer] = [here.getBoundingClientRect(), row.getBoundingClientRect()];
+      if (inner.right > outer.right) row.scrollLeft += inner.right - outer.right;
+    }
     for (const dialog of document.querySelectorAll("dialog[data-autoshow]")) show(dialog);
   });
   setInterval(() => { if (!document.hidden) tick(); }, 1000);

@@ -73,6 +73,7 @@ def paths(product: Product) -> list[str]:
     )
     incident = found[0]["id"]
     product.do("user", name="looker", is_staff=True)
+    pool = product.rows("select pool_id from workspaces_modelcall where task_id = %s limit 1", task)[0]["pool_id"]
     return [
         "/",
         f"/tasks/{task}/",
@@ -90,6 +91,13 @@ def paths(product: Product) -> list[str]:
         "/workspaces/",
         f"/workspaces/{desk.workspace['id']}/",
         f"/workspaces/{desk.workspace['id']}/terminal/",
+        "/quota/",
+        f"/quota/{pool}/",
+        "/costs/",
+        f"/costs/tasks/{task}/",
+        "/costs/reconcile/",
+        "/budgets/new/",
+        "/prices/",
     ]
 
 
@@ -104,6 +112,10 @@ def test_no_page_scrolls_sideways_on_a_phone(product: Product, paths: list[str],
     for path in paths:
         page = olive.open(path)
         page.wait_for_timeout(300)
+        for here in page.locator(".topnav [aria-current], .tabs [aria-current]").all():
+            box = here.bounding_box()
+            assert box is not None, path
+            assert box["x"] + box["width"] <= NARROW["width"] + 1, f"where one is stands out of sight on {path}"
         width = page.evaluate("document.documentElement.scrollWidth")
         if width > NARROW["width"]:
             wide[path] = width

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -15,8 +16,9 @@ from tests.engine.test_recovery import child_environment
 from tests.harness import events, scripted_task
 from workspaces.actions import leases
 from workspaces.actions.clock import database_now
+from workspaces.domain.quotas import PoolState
 from workspaces.domain.states import TaskStatus
-from workspaces.models import Event, Message, Snapshot, Step, Task, ToolCall
+from workspaces.models import Event, Message, QuotaPool, Snapshot, Step, Task, ToolCall
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -78,6 +80,8 @@ def test_a_worker_with_a_wrong_clock_writes_the_right_time_and_respects_leases_a
 
     told = work_with_clock(offset_s, task)
     assert told["woken"] == 0, "the wait ended early"
-    Task.objects.filter(pk=task.pk).update(waiting_until=database_now())
+    pool = QuotaPool.objects.get(claims__task=task)
+    ended = replace(PoolState.from_json(pool.state), blocked_until=database_now().timestamp())
+    QuotaPool.objects.filter(pk=pool.pk).update(state=ended.as_json())
     told = work_with_clock(offset_s, task)
     assert told["woken"] == 1

@@ -10,7 +10,7 @@ from django.db import connection
 from django.db.models.functions import Now
 
 from tests.engine.moments import at
-from tests.harness import scripted_task, work
+from tests.harness import quota_frees, scripted_task, work
 from workspaces import dispatch
 from workspaces.actions import schedule
 from workspaces.actions.escalations import answer_escalation
@@ -53,8 +53,7 @@ def test_every_status_that_a_task_takes_is_told_by_the_write_that_takes_it(monke
     at(monkeypatch, "workspaces.actions.pen:Pen.flush", look, before=False, times=10_000)
     task = work(scripted_task(life()))
     actor = task.created_by
-    Task.objects.filter(pk=task.pk).update(waiting_until=Now())
-    schedule.end_waits()
+    assert quota_frees() == 1
     work(task)
     answer_escalation(Escalation.objects.get(task=task).pk, decision=Decision.ANSWER, words="y", actor=actor)
     for mode in (PauseMode.BOUNDARY, PauseMode.NOW):
@@ -93,8 +92,7 @@ def test_every_order_that_makes_a_task_due_calls_a_worker(monkeypatch: pytest.Mo
     assert called == [task.pk]
     pk, actor = task.pk, task.created_by
     work(task)
-    Task.objects.filter(pk=pk).update(waiting_until=Now())
-    assert calls(schedule.end_waits) == [pk]
+    assert calls(quota_frees) == [pk]
     work(task)
     question = Escalation.objects.get(task=task)
     answer = Decision.ANSWER

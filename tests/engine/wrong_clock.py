@@ -28,10 +28,10 @@ def main() -> None:
     task_id, *others = map(int, sys.argv[2:])
     os.environ["DJANGO_SETTINGS_MODULE"] = "agentdesk.settings"
     django.setup()
-    from workspaces.actions import leases, schedule
+    from workspaces.actions import leases, quota_sweep, schedule
     from workspaces.engine import runner
 
-    woken = schedule.end_waits()
+    woken = schedule.end_waits() + quota_sweep.look()
     while runner.advance(task_id):
         pass
     print(

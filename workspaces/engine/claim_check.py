@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 
+from workspaces.actions.admission import NotAdmitted
 from workspaces.domain import claim_check
 from workspaces.domain.incidents import Finding
 from workspaces.domain.states import ModelCallPurpose
@@ -33,7 +34,9 @@ def unsupported(run: Run, step: Step, text: str, *, seq: int, model_call: int | 
     try:
         call = side_calls.ask(run, step, request, may_wait=False)
         said = claim_check.read_answer(call.text, text)
-    except (ProviderError, ValueError) as error:  # each recorded; the rules have looked already
-        logger.info("task %s: its claims were not checked by a model: %s", run.task.pk, error)
+    except (ProviderError, NotAdmitted, ValueError) as error:  # each recorded; the rules have looked already
+        logger.info(
+            "task %s: its claims were not checked by a model: %s", run.task.pk, str(error) or "there was no room"
+        )
         return []
     return claim_check.findings(said, seq=seq, step=step.number, model_call=model_call, checked_by=call.pk)

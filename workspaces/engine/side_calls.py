@@ -30,8 +30,8 @@ def ask(run: Run, step: Step, request: ChatRequest, *, may_wait: bool = True) ->
     """The replied call of this step for exactly this request, `request.purpose` says what for.
 
     Raises ProviderError when it failed for good, or at all if the task may not wait for it (it is recorded, and nobody
-    is asked: the caller may do without), Ended when the task waits for the provider, CallInterrupted when an order
-    came: let that go up to the step.
+    is asked: the caller may do without), NotAdmitted when it may not wait and there is no room, Ended when the task
+    waits for the provider, CallInterrupted when an order came: let that go up to the step.
     """
     purpose = ModelCallPurpose(request.purpose)
     if purpose is ModelCallPurpose.STEP:
@@ -44,7 +44,11 @@ def ask(run: Run, step: Step, request: ChatRequest, *, may_wait: bool = True) ->
         other = replace(request, model=version.model)
         return _asking(run, step, other, version) if _fits(other, version) else None
 
-    asked, call = admitted(run, _asking(run, step, request, run.version), instead)
+    asked = _asking(run, step, request, run.version)
+    if may_wait:
+        asked, call = admitted(run, asked, instead)
+    else:
+        call = asked.intend(asked.wish)
     try:
         return _asked(run, step, call, asked)
     except ProviderError as error:
