@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from tests.engine.moments import killed_at
 from tests.engine.test_budgets import PRICED, STEPS, budget
 from tests.harness import minute_passes, quota_pool, scripted_task, work
 from workspaces.actions.budget_settings import change_budget
+from workspaces.actions.pen import writing
 from workspaces.domain.states import BudgetScope, TaskStatus
 from workspaces.models import ModelCall, Task
 
@@ -60,3 +62,14 @@ def test_no_budget_is_locked_after_a_pool_and_no_task_after_either() -> None:
     assert {2, 1, 0} <= {table for taken in locks.taken.values() for table in taken}
     wrong = [taken for taken in locks.taken.values() if taken != sorted(taken)]
     assert not wrong, wrong
+
+
+def test_a_transaction_that_concerns_two_pools_takes_them_by_id_and_the_doings_of_one_in_turn() -> None:
+    """A call of one pool that a dead worker left is dropped where the next one is leased at another."""
+    task = scripted_task(STEPS)
+    done: list[str] = []
+    with writing(task.pk) as pen:
+        for what, pool in (("drop at 2", 2), ("lease at 1", 1), ("lease at 2", 2)):
+            pen.last(partial(done.append, what), pool=pool)
+        assert done == []
+    assert done == ["lease at 1", "drop at 2", "lease at 2"]

@@ -44,7 +44,7 @@ def admit(pen: Pen, call: ModelCall, wish: Wish, held: Reservation) -> None:
     """Set aside what `call` says, or raise NotAdmitted: here, or when the transaction comes to its end."""
     if not budgets.reserve(call, held.need):
         raise NotAdmitted
-    pen.last(lambda: _lease(pen, call, wish))
+    pen.last(lambda: _lease(pen, call, wish), pool=held.pool_id)
     if wish.instead_of is not None:
         quotas.fell_back(pen, call, instead_of=wish.instead_of, why=wish.why_instead)
 
@@ -80,16 +80,16 @@ def settle(
     that is not known as a whole; `rate`: what the provider said of its limits.
     """
     budgets.settle(pen, call, usage, cost, priced=priced)
-    pen.last(lambda: quotas.settle(pen, call, usage, rate))
+    pen.last(lambda: quotas.settle(pen, call, usage, rate), pool=call.pool_id or 0)
 
 
 def failed(pen: Pen, call: ModelCall, error: ProviderError, *, maybe_billed: bool) -> None:
     """The call failed, and the pool learns how."""
     budgets.give_back(pen, call, assumed=maybe_billed)
-    pen.last(lambda: quotas.failed(pen, call, error))
+    pen.last(lambda: quotas.failed(pen, call, error), pool=call.pool_id or 0)
 
 
 def dropped(pen: Pen, call: ModelCall) -> None:
     """The call was given up, or its worker died: nobody knows what it took."""
     budgets.give_back(pen, call, assumed=True)
-    pen.last(lambda: quotas.dropped(pen, call))
+    pen.last(lambda: quotas.dropped(pen, call), pool=call.pool_id or 0)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
+from operator import itemgetter
 from typing import Any
 
 from django.db import connection, transaction
@@ -37,7 +38,7 @@ class Pen:
         self._messages: list[Message] = []
         self._changed: dict[tuple[str, int], tuple[Model, set[str]]] = {}
         self._dirty: set[str] = set()
-        self._last: list[Callable[[], None]] = []
+        self._last: list[tuple[int, Callable[[], None]]] = []
 
     @property
     def branch(self) -> Branch:
@@ -172,17 +173,19 @@ class Pen:
             at=self.now,
         )
 
-    def last(self, act: Callable[[], None]) -> None:
+    def last(self, act: Callable[[], None], *, pool: int) -> None:
         """Do it when all else is written, just before the commit: what is locked there is wanted by every worker.
 
-        It may refuse it all by raising. It writes no event.
+        By the id of the quota pool that it locks, so that no two of them wait for one another. It may refuse it all by
+        raising. It writes no event.
         """
-        self._last.append(act)
+        self._last.append((pool, act))
 
     def act_last(self) -> None:
         """What was to be done last, after `flush`."""
         while self._last:
-            self._last.pop(0)()
+            self._last.sort(key=itemgetter(0))
+            self._last.pop(0)[1]()
 
     def flush(self) -> None:
         """Events, messages, changed rows and the task's row in one statement: every write of a step ends here."""
