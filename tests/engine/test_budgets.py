@@ -11,12 +11,13 @@ from django.test.utils import CaptureQueriesContext
 
 from tests.engine.moments import killed_at
 from tests.harness import events, kinds, make_workspace, scripted_task, work
+from workspaces.actions.budget_holds import meter
 from workspaces.actions.budget_settings import change_budget, create_budget, end_budget
 from workspaces.actions.budget_waits import wake_for_room
 from workspaces.actions.clock import database_now
 from workspaces.actions.rollbacks import fork
 from workspaces.domain.prices import Unit
-from workspaces.domain.states import BudgetPeriod, BudgetScope
+from workspaces.domain.states import BudgetPeriod, BudgetScope, UsagePurpose
 from workspaces.models import AuditEntry, Budget, BudgetAccount, Checkpoint, ModelCall, Price, Step, Task
 from workspaces.providers.base import TokenUsage
 from workspaces.queries.integrity import verify
@@ -75,6 +76,31 @@ def test_without_room_a_task_waits_with_everything_kept_and_goes_on_when_the_bud
     assert [event["what"] for event in events(task, "budget.changed")] == ["set", "changed"]
     assert AuditEntry.objects.get(action="budget.changed").reason == "it is worth it"
     assert kinds(task).count("step.started") == 3
+
+
+def test_a_sandbox_that_runs_on_without_room_makes_its_task_wait_at_the_next_call() -> None:
+    task = scripted_task(STEPS, **PRICED)
+    limit = budget(BudgetScope.WORKSPACE, "0.1", task=task)
+
+    def metered(next_usd: str) -> bool:
+        where = {"user_id": task.created_by_id, "workspace_id": task.workspace_id, "task_id": task.pk}
+        return meter(
+            **where,
+            purpose=UsagePurpose.SANDBOX,
+            spent_usd=Decimal(0),
+            next_usd=Decimal(next_usd),
+            at=database_now(),
+        )
+
+    assert metered("0.0999")
+    assert not metered("0.2"), "more than the budget has"
+    assert account(limit).reserved_usd == 0
+    work(task, until=lambda now: now.status == "waiting")
+    assert (task.status, task.waiting_for, task.steps_taken) == ("waiting", "budget", 0)
+    change_budget(limit.pk, limit_usd=Decimal(1), reason="let it run", actor=task.created_by)
+    assert metered("0.2")
+    assert work(task).status == "succeeded"
+    assert account(limit).reserved_usd == Decimal("0.2"), "what the sandbox holds, and nothing else"
 
 
 def test_several_budgets_without_room_are_all_named_and_figures_only_where_they_may_be_seen() -> None:

@@ -26,7 +26,8 @@ def meter(
     at: datetime,
 ) -> bool:
     """Charge what was spent since the last time, give back what was held for that, and hold `next_usd` for the time
-    until the next. False: a budget has no room for it, and nothing is held.
+    until the next. False: a budget has no room for it; nothing is held, and the task that works there finds none for
+    its next model call either (queries/budgets.sandbox_short).
 
     In the caller's transaction, with the usage records (created at `at`) and before they are booked. `spent_usd`: of
     those with a price. `next_usd` None or 0: nothing runs any more, or its price is not known.
@@ -40,11 +41,12 @@ def meter(
         next_held = Amount(next_usd, 0)
         holds = bool(next_usd) and bool(ids)
         has_room = not holds or set_aside(ids, Need(next_held, next_held))
-        if holds and has_room:
+        if holds:
+            fields = {"usd": next_usd, "held_in": ids, "short_usd": 0}
+            if not has_room:
+                fields = {"usd": 0, "held_in": [], "short_usd": next_usd}
             BudgetHold.objects.update_or_create(
-                workspace_id=workspace_id,
-                purpose=purpose.value,
-                defaults={"usd": next_usd, "held_in": ids, "since": at},
+                workspace_id=workspace_id, purpose=purpose.value, defaults={**fields, "since": at}
             )
         elif hold is not None:
             hold.delete()

@@ -42,9 +42,14 @@ UNASKED = Need(Amount(None, 0), Amount(None, 0))
 
 
 def binding(task: Task, wish: Wish, *, now: datetime) -> tuple[Need, tuple[int, ...]]:
-    """What the call takes, and the accounts of the budgets above its task. Without any, nobody asks what it takes."""
+    """What the call takes, and the accounts of the budgets above its task. Without any, nobody asks what it takes.
+
+    Where its sandbox runs on without room, there has to be room for that as well.
+    """
     bound = query.bound(Spender.of(task), now)
-    return (_need_of(wish), tuple(opened(bound))) if bound else (UNASKED, ())
+    if not bound:
+        return UNASKED, ()
+    return _need_of(wish).beside(query.sandbox_short(task.workspace_id)), tuple(opened(bound))
 
 
 def _need_of(wish: Wish) -> Need:

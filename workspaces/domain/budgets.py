@@ -77,6 +77,12 @@ class Need:
     expected: Amount
     held: Amount
 
+    def beside(self, usd: Decimal) -> Need:
+        """There has to be room for `usd` more; it is held by something else, once it is."""
+        if self.expected.usd is None or not usd:
+            return self
+        return replace(self, expected=replace(self.expected, usd=self.expected.usd + usd))
+
 
 def need_of_call(input_tokens: int, output_tokens: int, price: Callable[[int, int], Decimal | None]) -> Need:
     """`output_tokens`: the limit. `price`: of so many tokens in and out, at their dearest; None where it is unknown."""

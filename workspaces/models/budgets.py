@@ -98,6 +98,7 @@ class BudgetHold(models.Model):
 
     workspace = models.ForeignKey(Workspace, models.CASCADE, related_name="budget_holds")
     purpose = models.CharField(max_length=16, choices=choices(UsagePurpose))
+    short_usd = usd(default=0, db_default=0)  # what it takes until then and found no room for: nothing is held
     usd = usd()
     held_in = models.JSONField(default=list)  # ids of the accounts
     since = models.DateTimeField()

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
+from decimal import Decimal
 from typing import Any
 
 from django.db import connection
@@ -13,8 +14,8 @@ from django.db import connection
 from workspaces.domain.budget_words import named, period_words
 from workspaces.domain.budgets import Amount, Figures, Span, span_of
 from workspaces.domain.prices import TOKEN_UNITS
-from workspaces.domain.states import BudgetPeriod, BudgetScope
-from workspaces.models import Budget, BudgetAccount, Task
+from workspaces.domain.states import BudgetPeriod, BudgetScope, UsagePurpose
+from workspaces.models import Budget, BudgetAccount, BudgetHold, Task
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +93,12 @@ def bound(spender: Spender, at: datetime) -> list[Bound]:
         if span is not None and span.holds(at):
             found.append(Bound(budget_id, BudgetScope(scope), span, made_at, account_id))
     return found
+
+
+def sandbox_short(workspace_id: int) -> Decimal:
+    """USD that the workspace's running sandbox takes until it is metered again, and found no room for."""
+    short = BudgetHold.objects.filter(workspace=workspace_id, purpose=UsagePurpose.SANDBOX.value, short_usd__gt=0)
+    return short.values_list("short_usd", flat=True).first() or Decimal(0)
 
 
 # What was booked in the scope and period of an account before there was one. `but`: the model call that is just being
