@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import secrets
 import time
 
 import pytest
 
 from tests.engine.moments import killed_at
-from tests.harness import scripted_task, work
+from tests.harness import quota_frees, scripted_task, work
 from workspaces.actions.rollbacks import fork, roll_back
 from workspaces.actions.tasks import resume_task, send_message
 from workspaces.domain.trail import WINDOW, Trail
@@ -59,18 +60,17 @@ def test_a_persons_words_belong_to_the_turn_whose_request_held_them() -> None:
 def test_notes_and_provider_failures_are_seen() -> None:
     task = work(
         scripted_task(
-            """
+            f"""
+            name: {secrets.token_hex(4)}
             replies:
-              - fault: {kind: overloaded, times: 1}
-                calls: [{name: note, arguments: {section: exit_condition, text: "out.txt exists"}}]
-              - calls: [{name: finish, arguments: {summary: done}}]
-            """
-        ),
-        until=lambda t: t.status == "waiting",
+              - fault: {{kind: overloaded, times: 1}}
+                calls: [{{name: note, arguments: {{section: exit_condition, text: "out.txt exists"}}}}]
+              - calls: [{{name: finish, arguments: {{summary: done}}}}]
+            """  # how often a request failed is counted by scenario: a name of its own for each run
+        )
     )
-    Task.objects.filter(pk=task.pk).update(status="running", waiting_for="", waiting_reason="", waiting_since=None)
-    task.refresh_from_db()
-    task = work(task, tampered=True)
+    assert (task.status, quota_frees()) == ("waiting", 1)
+    task = work(task)
     found = trail(task)
     assert found.turns[0].provider_errors == ("overloaded",)
     assert (found.turns[0].notes, found.turns[1].notes) == (1, 0)
