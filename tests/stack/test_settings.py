@@ -80,7 +80,7 @@ def test_an_empty_variable_counts_as_unset(monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_database_address_is_read_with_its_options_and_escapes() -> None:
     read = connections.django_database("postgres://us%40er:p%2Fw@[::1]:6432/my%20base?sslmode=require")
     assert read == {
-        "ENGINE": "django.db.backends.postgresql",
+        "ENGINE": "agentdesk.database",
         "NAME": "my base",
         "USER": "us@er",
         "PASSWORD": "p/w",
