@@ -33,14 +33,22 @@ class Pool:
     def granted(self, claim: Claim, share: Share) -> None:
         self.waiting.discard(claim.task)
 
-    def ask(self, user: int, task: int, tokens: tuple[int, int], now: float, **more: object) -> Claim:
+    def ask(
+        self,
+        user: int,
+        task: int,
+        tokens: tuple[int, int],
+        now: float,
+        *,
+        interactive: bool = False,
+        retry: bool = False,
+        not_before: float | None = None,
+    ) -> Claim:
         """As admission does: enters the queue and, where nobody is in it, goes at once."""
         claim = self.claims.get(task) or Claim(user, task, 0, 0)
         self.claims[task] = claim
         claim.input_tokens, claim.output_tokens = tokens
-        claim.interactive = bool(more.get("interactive"))
-        claim.retry = bool(more.get("retry"))
-        claim.not_before = more.get("not_before")  # type: ignore[assignment]
+        claim.interactive, claim.retry, claim.not_before = interactive, retry, not_before
         only = not any(self.claims[other].user == user for other in self.waiting)
         enqueue(self.state, self.rules, self.share(user), claim, now, only=only)
         if self.state.waiting == 1:
