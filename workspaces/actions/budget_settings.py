@@ -61,7 +61,7 @@ def create_budget(
     given = {name: row for name, row in target.items() if row is not None}
     if set(given) != ({scope.value} - {BudgetScope.SITE.value}):
         raise Refused(f"Say which {scope.value} the budget is for." if scope.value != "site" else "The site is one.")
-    if not may_set_budget(actor, scope, **target):  # type: ignore[arg-type]
+    if not may_set_budget(actor, scope, user=user, workspace=workspace, profile=profile, task=task):
         raise Refused("Site staff, or an owner of the workspace, sets this budget.")
     if scope is BudgetScope.TASK and period is BudgetPeriod.TOTAL:
         period = BudgetPeriod.TASK  # the same thing, by one name
@@ -112,7 +112,7 @@ def change_budget(
         budget.save(update_fields=["limit_usd", "limit_tokens", "alerts"])
         _measure_anew(budget)
         _tell(pen, budget, actor, "changed", old, new, reason)
-        transaction.on_commit(_wake)
+        transaction.on_commit(wake_for_room)
     return budget
 
 
@@ -126,7 +126,7 @@ def end_budget(budget_id: int, *, actor: User, reason: str) -> Budget:
         budget.ended_by = actor
         budget.save(update_fields=["ended_at", "ended_by"])
         _tell(pen, budget, actor, "ended", _as_said(budget), None, reason)
-        transaction.on_commit(_wake)
+        transaction.on_commit(wake_for_room)
     return budget
 
 
@@ -170,10 +170,6 @@ def _measure_anew(budget: Budget) -> None:
         if not figures.used_up:
             account.exhausted_at = None
         account.save(update_fields=["alerted", "exhausted_at"])
-
-
-def _wake() -> None:
-    wake_for_room()
 
 
 def _tell(
