@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from decimal import Decimal
 from typing import Any
 
 from django import forms
@@ -47,7 +46,8 @@ class AmountsForm(forms.Form):
     reason = forms.CharField(max_length=500, error_messages=REASON)
 
     @property
-    def limits(self) -> dict[str, Decimal | int | None]:
+    def limits(self) -> dict[str, Any]:
+        """`limit_usd` (Decimal or None) and `limit_tokens` (int or None), as the actions take them."""
         return {name: self.cleaned_data[name] for name in ("limit_usd", "limit_tokens")}
 
 

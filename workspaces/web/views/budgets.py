@@ -86,7 +86,7 @@ def new(request: HttpRequest) -> HttpResponse:
                 reason=form.cleaned_data["reason"],
                 alerts=form.cleaned_data["alerts"],
                 **form.target,
-                **form.limits,  # type: ignore[arg-type]
+                **form.limits,
             )
             return redirect("budget", budget.pk)
         except Refused as refusal:
@@ -124,7 +124,7 @@ def change(request: HttpRequest, budget_id: int) -> HttpResponse:
             actor=user_of(request),
             reason=form.cleaned_data["reason"],
             alerts=form.cleaned_data["alerts"],
-            **form.limits,  # type: ignore[arg-type]
+            **form.limits,
         )
     except Refused as refusal:
         form.add_error(None, str(refusal))
