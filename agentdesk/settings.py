@@ -247,6 +247,10 @@ SANDBOX_RUNTIME = one_of("AGENTDESK_SANDBOX_RUNTIME", ("runc", "runsc", "kata"))
 SANDBOX_NETWORK = one_of("AGENTDESK_SANDBOX_NETWORK", ("allowlist", "none", "open"))  # the most that a workspace has
 SANDBOX_REACHABLE = networks("AGENTDESK_SANDBOX_REACHABLE")  # private networks that an allow-list may lead to
 HTTP_PRIVATE = networks("AGENTDESK_HTTP_PRIVATE")  # private networks that http_request and MCP may be sent to
+WEBHOOK_PRIVATE = networks("AGENTDESK_WEBHOOK_PRIVATE")  # private networks that alerts may be sent to
+PUBLIC_URL = text("AGENTDESK_PUBLIC_URL", f"http://localhost:{AGENTDESK_PORT}").rstrip(
+    "/"
+)  # as people's browsers have it
 NODES = nodes("AGENTDESK_NODES")  # Docker engines: name → address; the first is where a workspace without a node is
 NODES_TLS = text("AGENTDESK_NODES_TLS")  # a folder a node: NAME/ca.pem, cert.pem, key.pem
 NODE_LOST_S = number("AGENTDESK_NODE_LOST_S", 60, least=5)

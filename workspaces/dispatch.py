@@ -22,6 +22,7 @@ LOOK = "workspaces.jobs.look_at_nodes"
 COMMAND = "workspaces.jobs.run_command"
 LEFTOVERS = "workspaces.jobs.end_leftovers"
 METERS = "workspaces.jobs.read_meters"
+ALERTS = "workspaces.jobs.alerts"
 
 
 def advance(task_id: int) -> None:
@@ -62,6 +63,16 @@ def end_leftovers(workspace_id: int) -> None:
 def read_meters() -> None:
     """Have some worker book what sandboxes have used and what is stored."""
     transaction.on_commit(lambda: _send(METERS))
+
+
+def alerts() -> None:
+    """Have a courier look at what is to be told, now rather than at its next look. Asked for once a transaction."""
+    if not any(waiting[1] is _send_alerts for waiting in transaction.get_connection().run_on_commit):
+        transaction.on_commit(_send_alerts)
+
+
+def _send_alerts() -> None:
+    _send(ALERTS)
 
 
 def _send(name: str, *ids: int) -> None:

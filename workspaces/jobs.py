@@ -9,7 +9,7 @@ from celery import shared_task
 from celery.signals import worker_shutting_down
 from django.conf import settings
 
-from workspaces.engine import lifecycle, metering, nodes, retention, runner, terminal
+from workspaces.engine import courier, lifecycle, metering, nodes, retention, runner, terminal
 
 
 @shared_task(name="workspaces.jobs.advance")
@@ -51,6 +51,11 @@ def end_leftovers(workspace_id: int) -> None:
 @shared_task(name="workspaces.jobs.read_meters")
 def read_meters() -> None:
     metering.run()
+
+
+@shared_task(name="workspaces.jobs.alerts")
+def alerts() -> None:
+    courier.nudge()
 
 
 @worker_shutting_down.connect

@@ -2,7 +2,8 @@
 
 Groups: `task.<id>` gets every event's seq and the passing deltas; `workspace.<id>` gets the ids of tasks
 that changed (the fleet and the inbox listen there); `terminal.<id>` gets a workspace's commands and their
-output. Losing a message here loses nothing: consumers replay from the database.
+output; `alerts` hears that some alert or delivery changed. Losing a message here loses nothing: consumers replay
+from the database.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from django.db import transaction
 logger = logging.getLogger(__name__)
 
 TRACE_S, FLEET_S = 0.03, 0.2
+ALERTS_GROUP = "alerts"
 
 _lock = threading.Lock()
 _soon: dict[tuple[str, int], dict[str, Any]] = {}  # what is about to be sent, by group and task
@@ -58,6 +60,12 @@ def publish(task_id: int, workspace_id: int, seq: int) -> None:
         _send_soon(workspace_group(workspace_id), FLEET_S, {"type": "task.changed", "task": task_id})
 
     transaction.on_commit(send)
+
+
+def alerts_changed() -> None:
+    """On commit, tell who looks at alerts, or at the bell, that something changed: each renders what is his."""
+    message = {"type": "alerts.changed", "task": 0}
+    transaction.on_commit(lambda: _send_soon(ALERTS_GROUP, FLEET_S, message))
 
 
 def _send_soon(group: str, within_s: float, message: dict[str, Any]) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from .alerts import Alert, AlertChange, AlertMember, AlertRule, AlertSignal
 from .budgets import Budget, BudgetAccount, BudgetHold, BudgetWait
 from .contexts import ContextFrame, Replacement, Summary
 from .decisions import Approval, AuditEntry, Escalation, StandingApproval
+from .endpoints import ActionLink, Delivery, DeliveryAttempt, Endpoint, EndpointSecret
 from .incidents import Incident
 from .nodes import Leftover, Node
 from .profiles import AgentProfile, ProfileVersion, ProviderKey
@@ -22,7 +24,13 @@ from .windows import LearnedWindow
 from .workspaces import Membership, Snapshot, Workspace
 
 __all__ = [
+    "ActionLink",
     "AgentProfile",
+    "Alert",
+    "AlertChange",
+    "AlertMember",
+    "AlertRule",
+    "AlertSignal",
     "Approval",
     "AuditEntry",
     "Branch",
@@ -32,6 +40,10 @@ __all__ = [
     "BudgetWait",
     "Checkpoint",
     "ContextFrame",
+    "Delivery",
+    "DeliveryAttempt",
+    "Endpoint",
+    "EndpointSecret",
     "Escalation",
     "Event",
     "Incident",

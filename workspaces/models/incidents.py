@@ -14,7 +14,7 @@ from .fields import choices, one_of
 from .tasks import Branch, Task
 
 
-def _rank(field: str, order: list[Any]) -> Case:
+def rank(field: str, order: list[Any]) -> Case:
     """The place of the field's value in `order`, from 0."""
     places = [When(**{field: value.value}, then=Value(place)) for place, value in enumerate(order)]
     return Case(*places, output_field=models.PositiveSmallIntegerField())
@@ -56,7 +56,7 @@ class Incident(models.Model):
 
     # what needs a person first: 0 is open and critical, 3 open and mere information, 11 resolved
     attention = models.GeneratedField(
-        expression=_rank("state", list(IncidentState)) * len(Severity) + _rank("severity", list(Severity)[::-1]),
+        expression=rank("state", list(IncidentState)) * len(Severity) + rank("severity", list(Severity)[::-1]),
         output_field=models.PositiveSmallIntegerField(),
         db_persist=True,
     )

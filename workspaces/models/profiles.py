@@ -55,7 +55,7 @@ class ProviderKey(models.Model):
     def sealed_fields(secret: str) -> dict[str, Any]:
         """The columns that hold `secret`. The hint is left out for keys so short that it would tell much."""
         return {
-            "sealed": _fernet().encrypt(secret.encode()),
+            "sealed": seal(secret),
             "hint": secret[-4:] if len(secret) >= 16 else "",
         }
 
@@ -66,7 +66,17 @@ class ProviderKey(models.Model):
 
     def open(self) -> str:
         """The secret itself. Raises cryptography.fernet.InvalidToken when FIELD_ENCRYPTION_KEYS changed."""
-        return _fernet().decrypt(bytes(self.sealed)).decode()
+        return open_sealed(self.sealed)
+
+
+def seal(secret: str) -> bytes:
+    """A secret as it may lie in a column."""
+    return _fernet().encrypt(secret.encode())
+
+
+def open_sealed(sealed: bytes | memoryview) -> str:
+    """Raises cryptography.fernet.InvalidToken when FIELD_ENCRYPTION_KEYS changed."""
+    return _fernet().decrypt(bytes(sealed)).decode()
 
 
 def _fernet() -> MultiFernet:

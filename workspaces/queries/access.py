@@ -10,6 +10,9 @@ from django.db.models import Q, QuerySet
 from workspaces.domain.roles import Role, at_least
 from workspaces.models import (
     AgentProfile,
+    Alert,
+    AlertRule,
+    Endpoint,
     Escalation,
     Incident,
     Membership,
@@ -64,6 +67,30 @@ def visible_pools(user: User | AnonymousUser) -> QuerySet[QuotaPool]:
         if where == at and (model == group or fnmatchcase(model, group))
     }
     return QuotaPool.objects.filter(Q(pk__in=drawn) | Q(pk__in=named))
+
+
+def visible_alerts(user: User | AnonymousUser) -> QuerySet[Alert]:
+    """The user's own, and those of workspaces that the user is in; site staff see all."""
+    if not user.is_authenticated:
+        return Alert.objects.none()
+    if user.is_staff:
+        return Alert.objects.all()
+    return Alert.objects.filter(Q(user=user) | Q(workspace__in=visible_workspaces(user), user=None))
+
+
+def own_rules(user: User | AnonymousUser) -> QuerySet[AlertRule]:
+    """Those that the user may see and change: the user's own; site staff all. Retired ones are among them."""
+    if not user.is_authenticated:
+        return AlertRule.objects.none()
+    return AlertRule.objects.all() if user.is_staff else AlertRule.objects.filter(owner=user)
+
+
+def own_endpoints(user: User | AnonymousUser) -> QuerySet[Endpoint]:
+    """The user's own; site staff see the site's as well. Nobody sees those of another person."""
+    if not user.is_authenticated:
+        return Endpoint.objects.none()
+    mine = Q(owner=user)
+    return Endpoint.objects.filter(mine | Q(owner=None) if user.is_staff else mine)
 
 
 def usable_profiles(user: User | AnonymousUser, workspace: Workspace | None = None) -> QuerySet[AgentProfile]:
