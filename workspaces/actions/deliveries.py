@@ -13,7 +13,7 @@ GIVEN_UP_AFTER = timedelta(hours=24)
 
 
 def queue(change: AlertChange, endpoints: Iterable[Endpoint]) -> list[Delivery]:
-    """Have the change told to each enabled endpoint, in the transaction that wrote it: `change.payload` is what it says."""
+    """Have the change told to each enabled endpoint, in the transaction that wrote it. Says `change.payload`."""
     rows = [
         Delivery(
             endpoint=endpoint,
