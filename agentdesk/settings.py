@@ -182,6 +182,18 @@ SECURE_REFERRER_POLICY = "same-origin"
 X_FRAME_OPTIONS = "DENY"
 CSRF_FAILURE_VIEW = "workspaces.web.errors.csrf_failure"
 
+# --- E-mail: what alerts and questions are sent by; without a host there is none
+
+EMAIL_HOST = text("AGENTDESK_EMAIL_HOST")
+EMAIL_SECURITY = one_of("AGENTDESK_EMAIL_SECURITY", ("starttls", "tls", "none"))
+EMAIL_USE_TLS, EMAIL_USE_SSL = EMAIL_SECURITY == "starttls", EMAIL_SECURITY == "tls"
+EMAIL_PORT = number("AGENTDESK_EMAIL_PORT", {"starttls": 587, "tls": 465, "none": 25}[EMAIL_SECURITY], least=1)
+EMAIL_HOST_USER = text("AGENTDESK_EMAIL_USER")
+EMAIL_HOST_PASSWORD = text("AGENTDESK_EMAIL_PASSWORD")
+EMAIL_FROM = text("AGENTDESK_EMAIL_FROM")
+DEFAULT_FROM_EMAIL = EMAIL_FROM or "agentdesk@localhost"
+EMAIL_TIMEOUT = 20  # seconds for each answer of the mail server
+
 # --- Static files
 
 STATIC_URL = "/static/"

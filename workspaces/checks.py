@@ -11,6 +11,7 @@ from django.conf import settings
 from django.core.checks import CheckMessage, Error, Tags, Warning, register
 
 from agentdesk import environment
+from workspaces.domain.mail import sender_problem
 
 SECRET_KEY_MIN = 50
 
@@ -105,6 +106,39 @@ def limits(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
                 f"Git may not clone by {', '.join(sorted(refused))}: that reads this machine's own files.",
                 hint="AGENTDESK_GIT_SCHEMES takes https, http, ssh and git.",
                 id="workspaces.E005",
+            )
+        )
+    return found
+
+
+@register()
+def email(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+    if not settings.EMAIL_HOST:
+        return []
+    found: list[CheckMessage] = []
+    if problem := sender_problem(settings.EMAIL_FROM):
+        found.append(
+            Error(
+                f"A mail server is named, but nobody that mail comes from: {problem}.",
+                hint="Set AGENTDESK_EMAIL_FROM to an address that the server sends for, "
+                "as `agentdesk@example.com` or `agentdesk <agentdesk@example.com>`.",
+                id="workspaces.E007",
+            )
+        )
+    if bool(settings.EMAIL_HOST_USER) != bool(settings.EMAIL_HOST_PASSWORD):
+        found.append(
+            Error(
+                "A name for the mail server without its password, or a password without a name.",
+                hint="Set AGENTDESK_EMAIL_USER and AGENTDESK_EMAIL_PASSWORD, or neither.",
+                id="workspaces.E008",
+            )
+        )
+    if settings.EMAIL_HOST_PASSWORD and settings.EMAIL_SECURITY == "none":
+        found.append(
+            Warning(
+                "The mail server's password and the links in every mail are sent without encryption.",
+                hint="Set AGENTDESK_EMAIL_SECURITY to starttls or tls.",
+                id="workspaces.W003",
             )
         )
     return found
