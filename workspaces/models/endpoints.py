@@ -44,6 +44,8 @@ class Endpoint(models.Model):
     failing_since = models.DateTimeField(null=True, blank=True)  # null while its newest answer was a good one
     failures = models.PositiveIntegerField(default=0)  # in a row
     succeeded_at = models.DateTimeField(null=True, blank=True)
+    held_until = models.DateTimeField(null=True, blank=True)  # it has too much to do, and asked not to be sent to
+    owner_told_at = models.DateTimeField(null=True, blank=True)  # of its failing, by mail
     created_by = models.ForeignKey(_USER, models.PROTECT, related_name="+")
     created_at = models.DateTimeField(db_default=Now(), editable=False)
 
@@ -111,6 +113,7 @@ class Delivery(models.Model):
     attempts_made = models.PositiveIntegerField(default=0)
     next_at = models.DateTimeField(db_default=Now())
     expires_at = models.DateTimeField()  # after this it is given up
+    resent = models.PositiveIntegerField(default=0)  # how often a person has sent it again
     fence = models.PositiveIntegerField(default=0)  # counts the claims: only the newest may write
     leased_until = models.DateTimeField(null=True, blank=True)
     error = models.TextField(blank=True, default="")  # of the newest attempt, or why it was given up
@@ -123,7 +126,11 @@ class Delivery(models.Model):
             models.UniqueConstraint(fields=["endpoint", "change"], name="delivery_once_a_change"),
         ]
         indexes = [
-            models.Index(fields=["next_at"], condition=Q(state=DeliveryState.PENDING.value), name="delivery_due"),
+            models.Index(
+                fields=["endpoint", "next_at", "id"],
+                condition=Q(state=DeliveryState.PENDING.value),
+                name="delivery_due",
+            ),
             models.Index(
                 fields=["endpoint", "alert", "number"],
                 condition=Q(state=DeliveryState.PENDING.value),

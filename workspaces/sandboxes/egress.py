@@ -58,13 +58,18 @@ class Policy:
             raise Refused("not on the workspace's list")
 
     def check_address(self, text: str) -> None:
-        address = plain_address(text)
-        if any(address in network for network in self.reachable if network.version == address.version):
+        if self.is_reachable(text):
             return
+        address = plain_address(text)
         outside = address.version == 6 and address not in _UNICAST6
         never = any(address in network for network in _NEVER if network.version == address.version)
         if outside or never or not address.is_global or address.is_multicast:
             raise Refused(f"{text} is a private, local or metadata address")
+
+    def is_reachable(self, text: str) -> bool:
+        """Whether it lies in a network that is named, private or not."""
+        address = plain_address(text)
+        return any(address in network for network in self.reachable if network.version == address.version)
 
 
 def plain_address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:

@@ -35,11 +35,15 @@ class TooLarge(Exception):
 
 
 class Guard:
-    """`allow`: "host:port" or "*.domain:port". `private`: networks that a place named in full may lie in."""
+    """`allow`: "host:port" or "*.domain:port". `private`: networks that a place named in full may lie in.
 
-    def __init__(self, allow: Sequence[str], private: Sequence[str] = ()) -> None:
+    `only_private`: it may lie nowhere else.
+    """
+
+    def __init__(self, allow: Sequence[str], private: Sequence[str] = (), *, only_private: bool = False) -> None:
         self._public = Policy(allow)
         self._private = Policy(allow, private)
+        self._only_private = only_private
 
     def check_name(self, host: str, port: int) -> None:
         """Raises NotAllowed."""
@@ -55,6 +59,8 @@ class Guard:
             (self._private if named else self._public).check_address(address)
         except Refused as error:
             raise NotAllowed(f"{host}:{port} is refused: {error}") from None
+        if self._only_private and not self._private.is_reachable(address):
+            raise NotAllowed(f"{host}:{port} is refused: {address} is outside of the site's networks, and is no https")
 
     async def addresses(self, host: str, port: int) -> list[str]:
         """Those that may be connected to. Raises NotAllowed, and OSError where the name does not resolve."""
@@ -79,13 +85,16 @@ class Wire:
     """What became of a client's requests, also where another library swallows the exception.
 
     `sent`: whether a byte of one may have reached a server. `refused`: why one was not made, or given up.
-    `status`: of the newest answer.
+    `status`: of the newest answer. `address`: that was connected to last. `most_read_bytes`: of all that is read,
+    headers among it; more raises TooLarge.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, most_read_bytes: int | None = None) -> None:
         self.sent = False
         self.refused = ""
         self.status = 0
+        self.address = ""
+        self.left_bytes = most_read_bytes
 
 
 _STREAM = 1  # socket.SOCK_STREAM
@@ -97,7 +106,12 @@ class _Stream(httpcore2.AsyncNetworkStream):
         self.wire = wire
 
     async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        return await self.inner.read(max_bytes, timeout)
+        chunk = await self.inner.read(max_bytes, timeout)
+        if self.wire.left_bytes is not None:
+            self.wire.left_bytes -= len(chunk)
+            if self.wire.left_bytes < 0:
+                raise TooLarge
+        return chunk
 
     async def write(self, buffer: bytes, timeout: float | None = None) -> None:
         self.wire.sent = True
@@ -146,6 +160,7 @@ class _Backend(httpcore2.AsyncNetworkBackend):
     async def _connect(
         self, address: str, port: int, timeout: float | None, options: Iterable[Any] | None
     ) -> httpcore2.AsyncNetworkStream:
+        self.wire.address = address
         inner = await self.inner.connect_tcp(address, port, timeout, socket_options=options)
         return _Stream(inner, self.wire)
 
@@ -196,11 +211,13 @@ class _Transport(httpx2.AsyncHTTPTransport):
         return response
 
 
-def guarded_client(guard: Guard, wire: Wire, *, read_s: float, limit_bytes: int | None = None) -> httpx2.AsyncClient:
+def guarded_client(
+    guard: Guard, wire: Wire, *, read_s: float, connect_s: float = CONNECT_S, limit_bytes: int | None = None
+) -> httpx2.AsyncClient:
     """`limit_bytes` of one response: more raises TooLarge in the midst of it. Use it as a context manager."""
     return httpx2.AsyncClient(
         transport=_Transport(guard, wire, limit_bytes),
-        timeout=httpx2.Timeout(read_s, connect=min(CONNECT_S, read_s)),
+        timeout=httpx2.Timeout(read_s, connect=min(connect_s, read_s)),
         follow_redirects=False,
         trust_env=False,
     )
