@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import textwrap
 import time
@@ -11,17 +12,28 @@ from typing import Any
 from django.db import connection
 from django.utils import timezone
 
-from workspaces.actions import quota_sweep
+from workspaces.actions import quota_sweep, sendings
 from workspaces.actions.profiles import create_profile
 from workspaces.actions.quota_pools import forget_pools
+from workspaces.actions.sendings import Claimed, Result
 from workspaces.actions.tasks import create_task
 from workspaces.actions.workspaces import create_workspace, set_member
 from workspaces.domain.quotas import PoolState
 from workspaces.domain.retry_budget import unblock
 from workspaces.domain.roles import Role
 from workspaces.domain.states import TaskStatus
-from workspaces.engine import runner
-from workspaces.models import Event, ProfileVersion, QuotaClaim, QuotaPool, Task, User, Workspace
+from workspaces.engine import courier, runner
+from workspaces.models import (
+    Delivery,
+    Endpoint,
+    Event,
+    ProfileVersion,
+    QuotaClaim,
+    QuotaPool,
+    Task,
+    User,
+    Workspace,
+)
 from workspaces.queries.integrity import verify
 
 _count = itertools.count(1)
@@ -165,3 +177,25 @@ def eventually(check: Callable[[], Any], *, within_s: float = 10.0, what: str = 
             return value
         assert time.monotonic() < deadline, f"not within {within_s} s: {what or check}"
         time.sleep(0.02)
+
+
+def courier_runs_once(*, deliveries_fall_due: bool = False) -> list[tuple[Claimed, Result]]:
+    """What the courier's thread does, in this one: digest, then send what is due until nothing is. Returns each try.
+
+    `deliveries_fall_due`: the pause before the next try of each message is over.
+    """
+    if deliveries_fall_due:
+        Endpoint.objects.update(held_until=None)
+        Delivery.objects.filter(state="pending").update(next_at=timezone.now())
+    courier.digest()
+    done: list[tuple[Claimed, Result]] = []
+    while claims := sendings.claim(64):
+        results = asyncio.run(_sent_together(claims))
+        for claimed, result in zip(claims, results, strict=True):
+            sendings.finished(claimed, result)
+            done.append((claimed, result))
+    return done
+
+
+async def _sent_together(claims: list[Claimed]) -> list[Result]:
+    return list(await asyncio.gather(*map(courier.send, claims)))

@@ -94,8 +94,8 @@ class Receiver:
         return self.child.alive()
 
     def answers(self) -> bool:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=5)
-        with contextlib.suppress(OSError, http.client.HTTPException):
+        asked = contextlib.closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=5))
+        with contextlib.suppress(OSError, http.client.HTTPException), asked as connection:
             connection.request("GET", "/")
             return connection.getresponse().status == http.client.NO_CONTENT
         return False

@@ -1,18 +1,29 @@
-"""What is to be sent to which endpoint, and what became of each try."""
+"""What is to be sent to which endpoint: by an alert's change, by a person again, by a person as a test.
+
+Sending itself, and what came of it: sendings.py.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import timedelta
 
-from workspaces import dispatch
-from workspaces.domain.endpoints import EndpointLinks, EndpointState
-from workspaces.models import AlertChange, Delivery, Endpoint
+from django.conf import settings
+from django.db import transaction
+from django.db.models import F, Q, QuerySet
+
+from workspaces import dispatch, live
+from workspaces.domain.endpoints import DeliveryState, EndpointLinks, EndpointState
+from workspaces.domain.webhooks import test_message
+from workspaces.models import AlertChange, AuditEntry, Delivery, Endpoint, User
 from workspaces.queries.action_links import open_question
 
 from .action_links import add_links, links_for, with_places
+from .clock import database_now
+from .errors import Refused
 
 GIVEN_UP_AFTER = timedelta(hours=24)
+S = DeliveryState
 
 
 def queue(change: AlertChange, endpoints: Iterable[Endpoint]) -> list[Delivery]:
@@ -38,3 +49,77 @@ def queue(change: AlertChange, endpoints: Iterable[Endpoint]) -> list[Delivery]:
     if made:
         dispatch.alerts()
     return made
+
+
+def resend(delivery: Delivery, *, actor: User) -> None:
+    """Send it again, with the same id: what was given up or has arrived from the start, what still waits now.
+
+    Raises Refused where its endpoint takes nothing.
+    """
+    with transaction.atomic():
+        endpoint = _taking(delivery.endpoint_id)
+        now = database_now()
+        mine = Delivery.objects.filter(pk=delivery.pk)
+        if not _again(mine.exclude(state=S.PENDING.value)):
+            waits = mine.filter(Q(leased_until=None) | Q(leased_until__lte=now), state=S.PENDING.value)
+            if not waits.update(next_at=now):
+                raise Refused("It is being sent at this moment.")
+        _audit("delivery.resend", actor, endpoint, delivery=delivery.pk)
+    delivery.refresh_from_db()
+
+
+def resend_failed(endpoint: Endpoint, *, actor: User) -> int:
+    """Send again whatever was given up there, in order within each alert; returns how much that is. Raises Refused."""
+    with transaction.atomic():
+        _taking(endpoint.pk)
+        count = _again(Delivery.objects.filter(endpoint=endpoint, state=S.FAILED.value, alert__isnull=False))
+        if count:
+            _audit("delivery.resend_failed", actor, endpoint, count=count)
+    return count
+
+
+def send_test(endpoint: Endpoint, *, actor: User) -> Delivery:
+    """One message that says that it is a test, tried once; also to one that is switched off. Raises Refused."""
+    with transaction.atomic():
+        row = Endpoint.objects.select_for_update(no_key=True).get(pk=endpoint.pk)
+        if row.state in (EndpointState.REMOVED.value, EndpointState.UNCONFIRMED.value):
+            raise Refused("It takes no messages: confirm its address first, or make it anew.")
+        if Delivery.objects.filter(endpoint=row, alert=None, state=S.PENDING.value).exists():
+            raise Refused("A test is under way. Wait for what comes of it.")
+        now = database_now()
+        body = test_message(
+            endpoint=row.pk, name=row.name, sent_by=actor.get_username(), at=now, base=settings.PUBLIC_URL
+        )
+        made = Delivery.objects.create(endpoint=row, type=body["type"], body=body, expires_at=now)
+        dispatch.alerts()
+        live.alerts_changed()
+    return made
+
+
+def _taking(endpoint_id: int) -> Endpoint:
+    """Locked: nobody claims or gives up meanwhile. Raises Refused."""
+    row = Endpoint.objects.select_for_update(no_key=True).get(pk=endpoint_id)
+    if row.state != EndpointState.ENABLED.value:
+        raise Refused("The endpoint is switched off. Enable it first: then what was not sent can be sent again.")
+    return row
+
+
+def _again(rows: QuerySet[Delivery]) -> int:
+    now = database_now()
+    count = rows.update(
+        state=S.PENDING.value,
+        next_at=now,
+        expires_at=now + GIVEN_UP_AFTER,
+        finished_at=None,
+        leased_until=None,
+        error="",
+        resent=F("resent") + 1,
+    )
+    if count:
+        dispatch.alerts()
+        live.alerts_changed()
+    return count
+
+
+def _audit(action: str, actor: User, endpoint: Endpoint, **data: int) -> None:
+    AuditEntry.objects.create(actor=actor, action=action, data={"endpoint": endpoint.pk, **data}, at=database_now())

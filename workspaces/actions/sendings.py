@@ -40,7 +40,7 @@ _NOT_OURS = frozenset((Out.FAULT, Out.DELIVERED))
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """One message that this worker is to send now. `problem`: why it cannot be, whatever the receiver does."""
+    """One message that this worker is to send now. `problem`: why it cannot be, whatever its receiver does."""
 
     delivery: int
     endpoint: int
@@ -53,6 +53,7 @@ class Claimed:
     address: str = ""
     secrets: tuple[str, ...] = field(default=(), repr=False)
     problem: str = ""
+    failing: bool = False  # the endpoint's newest answer was a bad one
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,6 +235,7 @@ def _claimed(row: Delivery, endpoint: Endpoint, attempt: int, secrets: list[Endp
         address=address,
         secrets=opened,
         problem=problem,
+        failing=bool(endpoint.failures),
     )
 
 

@@ -135,13 +135,6 @@ class BudgetPeriod(StrEnum):
     TOTAL = "total"
 
 
-class ProcessRole(StrEnum):
-    """Of a process that keeps tasks going."""
-
-    WORKER = "worker"
-    SCHEDULER = "scheduler"
-
-
 class Verdict(StrEnum):
     ALLOW = "allow"
     CORRECT = "correct"  # back to the model with evidence

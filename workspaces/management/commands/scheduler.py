@@ -1,8 +1,10 @@
-"""Dispatches what is due, ends waits, expires questions: a loop of small queries. Any number may run."""
+"""Dispatches what is due, ends waits, expires questions: a loop of small queries. Any number may run.
+
+A courier runs beside it: what is to be told goes out also while no worker answers.
+"""
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import signal
 import threading
@@ -15,9 +17,9 @@ from django.core.management.base import BaseCommand, CommandParser
 from django.db import DatabaseError, InterfaceError, connection
 from redis.exceptions import RedisError
 
+from agentdesk.health import beat
 from workspaces.actions import budget_waits, metering, quota_sweep, retention, schedule, signin, sleep, terminal
-from workspaces.domain.states import ProcessRole
-from workspaces.engine.watch import Heart, Watch
+from workspaces.engine import courier
 from workspaces.queries.database import is_away
 
 logger = logging.getLogger(__name__)
@@ -40,20 +42,9 @@ class Command(BaseCommand):
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGTERM, signal.SIGINT):
                 signal.signal(number, lambda *_: stop.set())
-        heart, watch = Heart(ProcessRole.SCHEDULER), Watch(None)
-        if not once:
-            watch.start()
-        try:
-            self._run(heart, stop, every=every, again_after=again_after, once=once)
-        finally:
-            if not once:
-                watch.stop()
-                with contextlib.suppress(DatabaseError, InterfaceError):
-                    heart.beat(ending=True)
-                connection.close()
-
-    def _run(self, heart: Heart, stop: threading.Event, *, every: float, again_after: float, once: bool) -> None:
         tidied_at = -TIDY_EVERY_S
+        if not once:
+            courier.start()
         while True:
             try:
                 parts = _parts(again_after)
@@ -62,14 +53,16 @@ class Command(BaseCommand):
                     parts = [retention.call_housekeeping, metering.call_for_reading, *parts]
                 done = [_done(part) for part in parts]
                 if all(done):
-                    heart.beat()
+                    beat()
             except (DatabaseError, InterfaceError) as error:
                 logger.warning("the database does not answer the scheduler: %s", error)
             except RedisError as error:
-                logger.warning("Valkey does not answer the scheduler: %s", error)
+                logger.warning("the heartbeat is not told, Valkey does not answer: %s", error)
             finally:
                 connection.close()
             if once or stop.wait(every):
+                courier.end()
+                courier.join()
                 return
 
 
