@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from functools import cache
 
 import redis
@@ -14,10 +13,12 @@ from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
+from workspaces.queries.heartbeats import pulse
+
 logger = logging.getLogger(__name__)
 
-HEARTBEAT_FRESH_S = 30
 OK = "ok"
+SILENT = "no heartbeat"
 
 
 @never_cache
@@ -29,17 +30,13 @@ def alive(request: HttpRequest) -> HttpResponse:
 @never_cache
 @require_safe
 def ready(request: HttpRequest) -> JsonResponse:
-    """200 when pages and jobs can work, else 503. A missing scheduler is told, but pages work without it."""
+    """200 when pages can work, else 503. Missing workers or a missing scheduler are told, but pages work without."""
     parts = {"database": _database(), "valkey": _valkey()}
     parts["migrations"] = _migrations() if parts["database"] == OK else "unknown"
     works = all(state == OK for state in parts.values())
-    parts["scheduler"] = _scheduler() if parts["valkey"] == OK else "unknown"
+    migrated = parts["migrations"] == OK
+    parts["workers"], parts["scheduler"] = _processes() if migrated else ("unknown", "unknown")
     return JsonResponse(parts, status=200 if works else 503)
-
-
-def beat() -> None:
-    """Called by the scheduler on every round: says that it lives."""
-    _client().set(_heartbeat_key(), f"{time.time():.3f}", ex=HEARTBEAT_FRESH_S)
 
 
 def _database() -> str:
@@ -63,23 +60,26 @@ def _migrations() -> str:
 
 
 def _valkey() -> str:
+    return OK if broker_answers() else "does not answer"
+
+
+def broker_answers() -> bool:
+    """Within three seconds."""
     try:
         _client().ping()
     except redis.RedisError as error:
         logger.warning("valkey: %s", error)
-        return "does not answer"
-    return OK
+        return False
+    return True
 
 
-def _scheduler() -> str:
+def _processes() -> tuple[str, str]:
     try:
-        return OK if _client().exists(_heartbeat_key()) else "no heartbeat"
-    except redis.RedisError:
-        return "unknown"
-
-
-def _heartbeat_key() -> str:
-    return f"{settings.VALKEY_PREFIX}.scheduler"
+        found = pulse()
+    except DatabaseError as error:
+        logger.warning("heartbeats: %s", error)
+        return "unknown", "unknown"
+    return OK if found.workers else SILENT, OK if found.schedules else SILENT
 
 
 @cache

@@ -13,6 +13,7 @@ from workspaces import models
 
 LISTED: dict[type[Model], tuple[str, ...]] = {
     models.AgentProfile: ("name", "workspace", "created_by", "created_at", "retired_at"),
+    models.AlertWatch: ("kind", "looked_at", "since", "failing_since", "error"),
     models.Approval: ("tool_call", "given_by", "given_at", "expires_at", "used_at"),
     models.AuditEntry: ("at", "actor", "action", "workspace", "task", "reason"),
     models.Branch: ("task", "number", "parent", "parent_seq", "reason"),
@@ -25,6 +26,7 @@ LISTED: dict[type[Model], tuple[str, ...]] = {
     models.Escalation: ("task", "kind", "status", "decision", "answered_by", "opened_at", "deadline"),
     models.Event: ("task", "seq", "kind", "branch_number", "step_number", "actor", "at"),
     models.Latch: ("scope", "mode", "reason", "placed_by", "placed_at", "released_at"),
+    models.Heartbeat: ("role", "host", "pid", "started_at", "seen_at", "ending_at"),
     models.LearnedWindow: ("profile_version", "model", "tokens", "incident", "seq", "learned_at"),
     models.LedgerEntry: ("tool_call", "state", "created_at", "completed_at"),
     models.Leftover: ("node", "workspace", "sandbox_key", "left_at", "removed_at"),

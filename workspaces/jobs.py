@@ -6,10 +6,10 @@ import os
 from typing import Any
 
 from celery import shared_task
-from celery.signals import worker_ready, worker_shutdown, worker_shutting_down
+from celery.signals import worker_init, worker_ready, worker_shutdown, worker_shutting_down
 from django.conf import settings
 
-from workspaces.engine import courier, lifecycle, metering, nodes, retention, runner, terminal
+from workspaces.engine import courier, lifecycle, metering, nodes, retention, runner, terminal, watch
 
 
 @shared_task(name="workspaces.jobs.advance")
@@ -58,6 +58,11 @@ def alerts() -> None:
     courier.nudge()
 
 
+@worker_init.connect
+def watch_from_here(**_: Any) -> None:
+    watch.start_in_worker()
+
+
 @worker_ready.connect
 def start_courier(**_: Any) -> None:
     courier.start()
@@ -71,5 +76,6 @@ def join_courier(**_: Any) -> None:
 @worker_shutting_down.connect
 def drain(**_: Any) -> None:
     """The signal's handler itself only starts it; Celery then waits for the threads, which this ends."""
+    watch.worker_ends()
     courier.end()
     runner.keeper().drain(settings.DRAIN_S, end=lambda: os._exit(0))

@@ -2,32 +2,60 @@
 
 from __future__ import annotations
 
+import os
+from datetime import timedelta
+
 import psycopg
 import pytest
 from django.db import connection
+from django.db.models.functions import Now
 from django.test import Client
 
-from agentdesk import csp, health
+from agentdesk import csp
+from workspaces.domain.states import ProcessRole
+from workspaces.engine.watch import Heart
+from workspaces.models import Heartbeat
 
 
 @pytest.mark.django_db
 def test_ready_names_every_part_and_says_ok(client: Client) -> None:
     response = client.get("/readyz")
     assert response.status_code == 200
-    assert response.json() | {"scheduler": ""} == {
+    assert response.json() | {"scheduler": "", "workers": ""} == {
         "database": "ok",
         "valkey": "ok",
         "migrations": "ok",
+        "workers": "",
         "scheduler": "",
     }
 
 
 @pytest.mark.django_db
-def test_a_scheduler_that_beats_is_seen(client: Client) -> None:
-    health._client().delete(health._heartbeat_key())
-    assert client.get("/readyz").json()["scheduler"] == "no heartbeat"
-    health.beat()
-    assert client.get("/readyz").json()["scheduler"] == "ok"
+@pytest.mark.parametrize(("role", "part"), [(ProcessRole.SCHEDULER, "scheduler"), (ProcessRole.WORKER, "workers")])
+def test_a_process_that_beats_is_seen_until_it_is_silent_or_was_told_to_end(
+    client: Client, role: ProcessRole, part: str
+) -> None:
+    Heartbeat.objects.all().delete()
+    other = "workers" if part == "scheduler" else "scheduler"
+
+    def said() -> str:
+        parts = client.get("/readyz").json()
+        assert parts[other] == "no heartbeat"
+        return parts[part]
+
+    assert said() == "no heartbeat"
+    heart = Heart(role)
+    heart.beat()
+    assert said() == "ok"
+    Heartbeat.objects.update(seen_at=Now() - timedelta(seconds=31))
+    assert said() == "no heartbeat"
+    heart.beat()
+    assert said() == "no heartbeat", "a beat is written every five seconds, however often it is asked for"
+    heart.beat(ending=True)
+    assert said() == "no heartbeat", "seen again, and about to end"
+    row = Heartbeat.objects.get()
+    assert (row.role, row.pid) == (role.value, os.getpid())
+    assert row.ending_at is not None
 
 
 def test_alive_needs_no_database_and_carries_the_policy(client: Client) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from workspaces.domain.events import EventKind
 from workspaces.domain.states import TaskStatus, WaitingFor
-from workspaces.models import Leftover, Node, Snapshot, StorageMeter, Task, Workspace
+from workspaces.models import AlertWatch, Heartbeat, Leftover, Node, Snapshot, StorageMeter, Task, Workspace
 
 from . import budget_holds
 from .clock import database_now
@@ -22,7 +22,8 @@ UNDONE = (
 
 def workspaces_restored(disks: Mapping[int, Snapshot]) -> None:
     """No sandbox runs, no proxy's log is there, the engines are others. `disks`: what was put back, by workspace."""
-    Node.objects.all().delete()
+    for of_another_site in (Node, Heartbeat, AlertWatch):
+        of_another_site.objects.all().delete()
     Leftover.objects.filter(removed_at=None).update(removed_at=database_now())
     Workspace.objects.update(node="", network_read=0)
     budget_holds.nothing_runs()

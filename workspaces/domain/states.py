@@ -135,6 +135,13 @@ class BudgetPeriod(StrEnum):
     TOTAL = "total"
 
 
+class ProcessRole(StrEnum):
+    """Of a process that keeps tasks going."""
+
+    WORKER = "worker"
+    SCHEDULER = "scheduler"
+
+
 class Verdict(StrEnum):
     ALLOW = "allow"
     CORRECT = "correct"  # back to the model with evidence

@@ -125,7 +125,7 @@ class Keeper:
 
     def _watch(self) -> None:
         # A connection of its own: a pool that has none to give must not cost the leases
-        connections["default"] = _outside_the_pool()
+        connections["default"] = outside_the_pool()
         try:
             self._watch_on()
         finally:
@@ -177,7 +177,7 @@ class Keeper:
                 orders.interrupt.set()
 
 
-def _outside_the_pool() -> BaseDatabaseWrapper:
+def outside_the_pool() -> BaseDatabaseWrapper:
     own = connection.copy()
     own.settings_dict["OPTIONS"].pop("pool", None)
     return own

@@ -7,6 +7,7 @@ from .budgets import Budget, BudgetAccount, BudgetHold, BudgetWait
 from .contexts import ContextFrame, Replacement, Summary
 from .decisions import Approval, AuditEntry, Escalation, StandingApproval
 from .endpoints import ActionLink, Delivery, DeliveryAttempt, Endpoint, EndpointSecret
+from .heartbeats import AlertWatch, Heartbeat
 from .incidents import Incident
 from .nodes import Leftover, Node
 from .profiles import AgentProfile, ProfileVersion, ProviderKey
@@ -31,6 +32,7 @@ __all__ = [
     "AlertMember",
     "AlertRule",
     "AlertSignal",
+    "AlertWatch",
     "Approval",
     "AuditEntry",
     "Branch",
@@ -46,6 +48,7 @@ __all__ = [
     "EndpointSecret",
     "Escalation",
     "Event",
+    "Heartbeat",
     "Incident",
     "Latch",
     "LearnedWindow",

@@ -5,6 +5,7 @@ A courier runs beside it: what is to be told goes out also while no worker answe
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import signal
 import threading
@@ -17,9 +18,10 @@ from django.core.management.base import BaseCommand, CommandParser
 from django.db import DatabaseError, InterfaceError, connection
 from redis.exceptions import RedisError
 
-from agentdesk.health import beat
 from workspaces.actions import budget_waits, metering, quota_sweep, retention, schedule, signin, sleep, terminal
+from workspaces.domain.states import ProcessRole
 from workspaces.engine import courier
+from workspaces.engine.watch import Heart, Watch
 from workspaces.queries.database import is_away
 
 logger = logging.getLogger(__name__)
@@ -42,9 +44,23 @@ class Command(BaseCommand):
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGTERM, signal.SIGINT):
                 signal.signal(number, lambda *_: stop.set())
-        tidied_at = -TIDY_EVERY_S
+        heart, watch = Heart(ProcessRole.SCHEDULER), Watch(None)
         if not once:
+            watch.start()
             courier.start()
+        try:
+            self._run(heart, stop, every=every, again_after=again_after, once=once)
+        finally:
+            if not once:
+                courier.end()
+                watch.stop()
+                with contextlib.suppress(DatabaseError, InterfaceError):
+                    heart.beat(ending=True)
+                connection.close()
+                courier.join()
+
+    def _run(self, heart: Heart, stop: threading.Event, *, every: float, again_after: float, once: bool) -> None:
+        tidied_at = -TIDY_EVERY_S
         while True:
             try:
                 parts = _parts(again_after)
@@ -53,16 +69,14 @@ class Command(BaseCommand):
                     parts = [retention.call_housekeeping, metering.call_for_reading, *parts]
                 done = [_done(part) for part in parts]
                 if all(done):
-                    beat()
+                    heart.beat()
             except (DatabaseError, InterfaceError) as error:
                 logger.warning("the database does not answer the scheduler: %s", error)
             except RedisError as error:
-                logger.warning("the heartbeat is not told, Valkey does not answer: %s", error)
+                logger.warning("Valkey does not answer the scheduler: %s", error)
             finally:
                 connection.close()
             if once or stop.wait(every):
-                courier.end()
-                courier.join()
                 return
 
 

@@ -1,0 +1,104 @@
+"""What is wrong now, of what is watched: readings in, troubles out, and what changed since the last look. Pure.
+
+A trouble is a `Happening` of the edge `began` with what it may concern (`Trouble`). Whether a rule sees it, and what of
+it is new, graver or over, is decided per rule, so that one reading serves all rules.
+
+Nothing counts from before `since_s`, from when on somebody has looked without a gap: an installation that was away,
+or was restored, begins anew and does not cry wolf.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from workspaces.domain.alerts import AlertKind, Edge, Happening, RuleScope
+from workspaces.domain.incidents import Severity
+
+MOST_AT_ONCE = 5_000  # troubles that begin in one look; the next takes the rest
+
+
+@dataclass(frozen=True, slots=True)
+class Whom:
+    """Whose work it is about. `profile`: None for what no profile's agent used."""
+
+    workspace: int
+    user: int
+    profile: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """`whom`: None is the site's own, which only a site's rule sees."""
+
+    happening: Happening
+    whom: frozenset[Whom] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """What a rule may see. `workspaces`: None is all; otherwise those that `owner` is a member of. `owner`: None where
+    the rule is the site's, or of its staff.
+    """
+
+    scope: RuleScope = RuleScope.SITE
+    scope_id: int | None = None
+    workspaces: frozenset[int] | None = None
+    owner: int | None = None
+
+    @property
+    def whole(self) -> bool:
+        return self.workspaces is None and self.scope is RuleScope.SITE
+
+    def covers(self, trouble: Trouble) -> bool:
+        """Of what somebody spends only staff and that person know."""
+        if trouble.whom is None:
+            return self.whole
+        happening = trouble.happening
+        if happening.kind is AlertKind.SPEND_RATE and self.owner is not None and happening.user != self.owner:
+            return False
+        return self.whole or any(self.sees(each) for each in trouble.whom)
+
+    def sees(self, whom: Whom) -> bool:
+        if self.workspaces is not None and whom.workspace not in self.workspaces:
+            return False
+        match self.scope:
+            case RuleScope.USER:
+                return whom.user == self.scope_id
+            case RuleScope.WORKSPACE:
+                return whom.workspace == self.scope_id
+            case RuleScope.PROFILE:
+                return whom.profile == self.scope_id
+            case _:
+                return True
+
+
+def differences(
+    now: Iterable[Trouble], active: Mapping[str, Severity], *, kind: AlertKind, at_s: float, over: str
+) -> list[Happening]:
+    """What began, became graver or ended for a rule, in that order. `active`: its members that go on, by subject."""
+    began: list[Happening] = []
+    worse: list[Happening] = []
+    holds: set[str] = set()
+    for trouble in now:
+        happening = trouble.happening
+        holds.add(happening.subject)
+        if happening.subject not in active:
+            if len(began) < MOST_AT_ONCE:
+                began.append(happening)
+        elif happening.severity.rank > active[happening.subject].rank:
+            worse.append(replace(happening, edge=Edge.WORSE))
+    ended = [
+        Happening(kind, Edge.ENDED, subject, at_s, severity, words=over)
+        for subject, severity in active.items()
+        if subject not in holds
+    ]
+    return [*began, *worse, *ended]
+
+
+def duration(seconds: float) -> str:
+    seconds = max(0, round(seconds))
+    for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds // length} {unit}"
+    return f"{seconds} s"

@@ -1,0 +1,79 @@
+"""Which processes were seen, and how long ago: for /readyz, the alerts page and the watch. One small statement."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.db import connection
+
+from workspaces.domain.states import ProcessRole
+
+REMEMBERED_S = 900  # a process that was not seen for so long is no longer missed
+LIVES_S = 30  # seen within this, it lives: it beats every 5 s
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A process. `age_s`: since it was last seen, `lived_s`: until then since it started, both by the database's clock.
+
+    `ending`: it was told to end, so that its silence is in order.
+    """
+
+    role: ProcessRole
+    host: str
+    pid: int
+    age_s: float
+    lived_s: float
+    ending: bool
+    started_at: datetime
+    seen_at: datetime
+
+    @property
+    def name(self) -> str:
+        return f"{self.host}:{self.pid}"
+
+    @property
+    def lives(self) -> bool:
+        return self.age_s <= LIVES_S and not self.ending
+
+
+def seen_lately() -> list[Seen]:
+    """Who was seen within the last 15 minutes, the longest silent last."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT role, host, pid, extract(epoch FROM clock_timestamp() - seen_at)::float,"
+            "       extract(epoch FROM seen_at - started_at)::float, ending_at IS NOT NULL, started_at, seen_at"
+            "  FROM workspaces_heartbeat"
+            " WHERE seen_at > clock_timestamp() - make_interval(secs => %s::int)"
+            " ORDER BY seen_at DESC, id",
+            [REMEMBERED_S],
+        )
+        return [Seen(ProcessRole(role), *rest) for role, *rest in cursor.fetchall()]
+
+
+@dataclass(frozen=True, slots=True)
+class Pulse:
+    """`workers`: that live. `worker_s`, `scheduler_s`: since one was last seen; None: in 15 minutes none."""
+
+    workers: int
+    worker_s: float | None
+    scheduler_s: float | None
+
+    @property
+    def works(self) -> bool:
+        return self.workers > 0 and self.schedules
+
+    @property
+    def schedules(self) -> bool:
+        return self.scheduler_s is not None and self.scheduler_s <= LIVES_S
+
+
+def pulse() -> Pulse:
+    seen = seen_lately()
+    ages = {
+        role: min((each.age_s for each in seen if each.role is role and not each.ending), default=None)
+        for role in ProcessRole
+    }
+    workers = sum(each.lives for each in seen if each.role is ProcessRole.WORKER)
+    return Pulse(workers, ages[ProcessRole.WORKER], ages[ProcessRole.SCHEDULER])
