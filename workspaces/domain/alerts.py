@@ -90,7 +90,8 @@ class Happening:
     """Something that a rule may match. Ids are of rows; `subject` names the trouble: "incident:17", "pool:3".
 
     `at_s`: seconds since 1970. `cause`: equal for the same structural trouble. `detail`: narrower than the kind (an
-    incident's kind, a budget's percent). `data`: figures for the texts and the evidence, JSON.
+    incident's kind, a budget's percent). `data`: figures for the texts and the evidence, JSON. `signal`: of its row,
+    0 where it was watched.
     """
 
     kind: AlertKind
@@ -111,3 +112,4 @@ class Happening:
     budget: int | None = None
     endpoint: int | None = None
     data: dict[str, Any] = field(default_factory=dict)
+    signal: int = 0
