@@ -11,7 +11,9 @@ from decimal import Decimal
 from typing import Any
 
 from django.db import connection, transaction
+from django.db.models import Q
 
+from workspaces.domain.alerts import AlertKind
 from workspaces.domain.events import EventKind
 from workspaces.domain.prices import NANO
 from workspaces.domain.states import BudgetPeriod, BudgetScope
@@ -20,6 +22,7 @@ from workspaces.models import AgentProfile, AuditEntry, Budget, BudgetAccount, T
 from workspaces.queries.budget_access import may_change_budget, may_set_budget
 from workspaces.queries.budgets import account_now, figures_of, name_of
 
+from . import budget_signals
 from .budget_waits import wake_for_room
 from .budgets import opened
 from .clock import database_now
@@ -29,6 +32,7 @@ from .words import taken
 
 MOST_USD = Decimal(1_000_000_000)
 MOST_TOKENS = 10**15
+RAISED = "The limit was raised."
 
 
 class Unchanged:
@@ -126,6 +130,11 @@ def end_budget(budget_id: int, *, actor: User, reason: str) -> Budget:
         budget.ended_by = actor
         budget.save(update_fields=["ended_at", "ended_by"])
         _tell(pen, budget, actor, "ended", _as_said(budget), None, reason)
+        accounts = list(BudgetAccount.objects.filter(budget=budget).order_by("pk"))
+        for account in accounts:
+            account.budget = budget
+        for kind in (AlertKind.BUDGET_THRESHOLD, AlertKind.BUDGET_EXHAUSTED):
+            budget_signals.no_longer(accounts, kind, "The budget was ended.", budget.ended_at)
         transaction.on_commit(wake_for_room)
     return budget
 
@@ -161,15 +170,38 @@ def _taken_up(budget_id: int, actor: User) -> Budget:
 
 
 def _measure_anew(budget: Budget) -> None:
-    """Against the new limit, what was told before may be still to come."""
+    """Against the new limit, what was told before may be still to come. What was told last and is so no longer is no
+    trouble any more: somebody has dealt with it.
+    """
+    now = database_now()
     accounts = BudgetAccount.objects.select_for_update(no_key=True).filter(budget=budget).order_by("pk")
+    below: list[BudgetAccount] = []
+    with_room: list[BudgetAccount] = []
     for account in accounts:
         account.budget = budget
         figures = figures_of(account)
+        told = len(account.alerted)
         account.alerted = [entry for entry in account.alerted if entry["percent"] <= figures.percent]
-        if not figures.used_up:
+        if len(account.alerted) < told:
+            below.append(account)
+        if not figures.used_up and account.exhausted_at is not None:
             account.exhausted_at = None
+            with_room.append(account)
         account.save(update_fields=["alerted", "exhausted_at"])
+    budget_signals.no_longer(below, AlertKind.BUDGET_THRESHOLD, RAISED, now)
+    budget_signals.no_longer(with_room, AlertKind.BUDGET_EXHAUSTED, RAISED, now)
+
+
+def price_was_set() -> None:
+    """Where the price of a call was not known, its budget of USD had no room for it. It may have; or says so again."""
+    now = database_now()
+    current = Q(ends_at=None) | Q(ends_at__gt=now)
+    told = BudgetAccount.objects.select_for_update(no_key=True, of=("self",)).select_related("budget").order_by("pk")
+    with transaction.atomic():
+        found = told.filter(current, exhausted_at__isnull=False, budget__ended_at=None, budget__limit_usd__isnull=False)
+        with_room = [account for account in found if not figures_of(account).used_up]
+        BudgetAccount.objects.filter(pk__in=[account.pk for account in with_room]).update(exhausted_at=None)
+        budget_signals.no_longer(with_room, AlertKind.BUDGET_EXHAUSTED, "A price was set.", now)
 
 
 def _tell(
@@ -239,4 +271,4 @@ def _limits_something(fields: dict[str, Any]) -> None:
         raise Refused("Give a limit in USD, in tokens, or both. To lift it, end the budget.")
 
 
-__all__ = ["UNCHANGED", "Unchanged", "change_budget", "create_budget", "end_budget"]
+__all__ = ["UNCHANGED", "Unchanged", "change_budget", "create_budget", "end_budget", "price_was_set"]

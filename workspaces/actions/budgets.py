@@ -34,6 +34,7 @@ from workspaces.queries import budgets as query
 from workspaces.queries.budgets import Account, Bound, Spender
 from workspaces.queries.prices import per_token
 
+from . import budget_signals
 from .budget_waits import waits_for
 from .pen import Pen
 from .wishes import Waits, Wish
@@ -119,12 +120,14 @@ def short_of(pen: Pen, wish: Wish) -> Waits | None:
     if not short:
         return None
     used_up = [
-        account.id
+        account
         for account in short
         if account.exhausted_at is None and not account.figures.could_have_room(need.expected)
     ]
     if used_up:
-        BudgetAccount.objects.filter(pk__in=used_up).update(exhausted_at=pen.now)
+        BudgetAccount.objects.filter(pk__in=[account.id for account in used_up]).update(exhausted_at=pen.now)
+        for account in used_up:
+            budget_signals.reached(account, pen.now, need.expected)
     return waits_for(pen, need, accounts, short)
 
 
@@ -191,7 +194,7 @@ def charge(
 
 
 def _note_thresholds(account: Account, pen: Pen | None, now: datetime) -> None:
-    """Each once: in the account, and in the trace of the task that passed it."""
+    """Each once: in the account, signalled, and in the trace of the task that passed it."""
     new = passed(account.alerts, account.figures.percent, [entry["percent"] for entry in account.alerted])
     fields: dict[str, Any] = {}
     if new:
@@ -200,7 +203,13 @@ def _note_thresholds(account: Account, pen: Pen | None, now: datetime) -> None:
         fields["exhausted_at"] = now
     if fields:
         BudgetAccount.objects.filter(pk=account.id).update(**fields)
-    if new and pen is not None and not account.ended:
+    if account.ended:
+        return
+    if new:
+        budget_signals.passed(account, new, now)
+    if "exhausted_at" in fields:
+        budget_signals.reached(account, now)
+    if new and pen is not None:
         pen.event(EventKind.BUDGET_THRESHOLD, **_told(account, max(new)))
 
 

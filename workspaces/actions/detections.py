@@ -109,12 +109,12 @@ def hold_end(pen: Pen, findings: Sequence[Finding]) -> str:
     return words
 
 
-def note(task_id: int, fence: int, findings: Sequence[Finding], *, others: int) -> None:
-    """Record what the agent can do nothing about: a storm, with how many `others` are in it."""
+def note(task_id: int, fence: int, findings: Sequence[Finding], *, others: int, pool: int | None) -> None:
+    """Record what the agent can do nothing about: a storm on a pool, with how many `others` are in it."""
     if not findings:
         return
     with writing(task_id, fence=fence) as pen:
-        for _, incident in _reported(pen, findings):
+        for _, incident in _reported(pen, findings, pool=pool):
             if not incident.responses:
                 alone = f"{others} other tasks draw on the same allowance. " if others else ""
                 respond(
@@ -134,7 +134,7 @@ def forked(pen: Pen, seq: int) -> None:
             respond(pen, incident, Rung.NOTED, "Each fork has a disk and a sandbox of its own, and spends for itself.")
 
 
-def _reported(pen: Pen, findings: Sequence[Finding]) -> list[tuple[Finding, Incident]]:
+def _reported(pen: Pen, findings: Sequence[Finding], *, pool: int | None = None) -> list[tuple[Finding, Incident]]:
     """Those that are new or grew. What was seen up to here before, also by an incident that is over, is not news."""
     if not findings:
         return []
@@ -149,7 +149,7 @@ def _reported(pen: Pen, findings: Sequence[Finding]) -> list[tuple[Finding, Inci
     for finding in findings:
         if finding.last_seq <= seen.get(finding.fingerprint, 0) or finding.fingerprint in taken:
             continue
-        reported = report(pen, finding)
+        reported = report(pen, finding, pool=pool)
         if reported.is_new or reported.grew:
             grown.append((finding, reported.incident))
     return grown

@@ -28,7 +28,7 @@ from workspaces.models import Escalation, Incident, ToolCall, User
 from workspaces.queries.history import next_effect_key
 from workspaces.queries.profiles import policy_of, tools_of
 
-from . import approvals
+from . import approvals, question_signals
 from .calls import store_result
 from .errors import Refused
 from .incidents import close
@@ -51,10 +51,12 @@ def open_escalation(
     deadline: datetime,
     tool_call: ToolCall | None = None,
     incident: Incident | None = None,
+    signals: bool = True,
     **needs: Any,
 ) -> Escalation:
     """Ask, inside a locked task. The task itself is made to wait by `wait_for_operator`.
 
+    `signals`: False where the caller signals it once it stands by an incident (question_signals.asked).
     `needs`: `approver`, `on_expiry` and `expires_s`, where the question is whether a call may run.
     """
     escalation = Escalation.objects.create(
@@ -76,6 +78,8 @@ def open_escalation(
         deadline=deadline.isoformat(),
         tool_call=tool_call.pk if tool_call else None,
     )
+    if signals:
+        question_signals.asked(pen, escalation)
     return escalation
 
 
@@ -89,14 +93,18 @@ def ask_to_approve(pen: Pen, call: ToolCall) -> Escalation:
     return ask_about_call(pen, call, EscalationKind.HELD_CALL, question)
 
 
-def ask_about_call(pen: Pen, call: ToolCall, kind: EscalationKind, question: str) -> Escalation:
+def ask_about_call(
+    pen: Pen, call: ToolCall, kind: EscalationKind, question: str, *, signals: bool = True
+) -> Escalation:
     """Ask about a call. Where the answer may let it run, whoever the policy names has to give it."""
     rule = policy_of(pen.task.profile_version).rule(call.policy_rule) if call.verdict == Verdict.HOLD.value else None
     ruling = Ruling(Verdict.HOLD, rule)
     expires_s = ruling.expires_s(pen.task.profile_version.approval_expires_s)
     needs = {} if kind is EscalationKind.QUESTION else _needs(ruling)
     deadline = pen.now + timedelta(seconds=expires_s)
-    return open_escalation(pen, kind=kind, question=question, deadline=deadline, tool_call=call, **needs)
+    return open_escalation(
+        pen, kind=kind, question=question, deadline=deadline, tool_call=call, signals=signals, **needs
+    )
 
 
 def _needs(ruling: Ruling) -> dict[str, Any]:
@@ -188,6 +196,8 @@ def answer_escalation(
             **_how(escalation, call if decision in LETS_RUN else None, before),
         )
         pen.audit(f"escalation.{decision.value}", reason=words, escalation=escalation.pk)
+        question_signals.over(pen, escalation, f"{actor}: {decision.value.replace('_', ' ')}. {words}".strip())
+        question_signals.attended(pen, f"{actor} answers.")
         _settle_incident(pen, escalation.incident, kind, decision, words)
         if call is not None:
             _settle_call(pen, escalation, call, decision, words)
@@ -227,6 +237,7 @@ def expire_escalation(escalation_id: int) -> bool:
         if expired != 1:
             return False
         pen.event(EventKind.ESCALATION_EXPIRED, escalation=escalation.pk, escalation_kind=escalation.kind)
+        question_signals.expired(pen, escalation)
         if escalation.kind in (EscalationKind.HELD_CALL.value, EscalationKind.QUESTION.value):
             assert escalation.tool_call is not None
             store_result(
@@ -264,6 +275,8 @@ def _raise_to_owner(pen: Pen, escalation: Escalation) -> bool:
         approver=approver.value,
         deadline=(pen.now + within).isoformat(),
     )
+    escalation.raised_at, escalation.deadline = pen.now, pen.now + within
+    question_signals.raised(pen, escalation)
     if pen.task.status == TaskStatus.WAITING.value:
         first = open_questions(pen).order_by("deadline").first()
         assert first is not None

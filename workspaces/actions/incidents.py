@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from workspaces.domain.alerts import AlertKind, Edge
 from workspaces.domain.events import EXCERPT_CHARS, EventKind
 from workspaces.domain.incidents import Finding, IncidentState, Rung, Severity
 from workspaces.domain.text import clean_json, clean_text, clip
 from workspaces.models import Incident, User
 
+from .alert_signals import signal
 from .errors import Refused
 from .pen import Pen, writing
 from .words import taken
@@ -29,19 +31,20 @@ class Reported:
     grew: bool = False
 
 
-def report(pen: Pen, finding: Finding) -> Reported:
-    """Open an incident on the task's current branch, or let the one that is open grow."""
+def report(pen: Pen, finding: Finding, *, pool: int | None = None) -> Reported:
+    """Open an incident on the task's current branch, or let the one that is open grow. `pool`: that it is about."""
     known = (
         Incident.objects.filter(task=pen.task, branch_id=pen.task.current_branch_id, fingerprint=finding.fingerprint)
         .exclude(state=S.RESOLVED.value)
         .first()
     )
     if known is None:
-        return Reported(_open(pen, finding), is_new=True)
+        return Reported(_open(pen, finding, pool), is_new=True)
     if finding.last_seq <= known.last_seq:
         return Reported(known)
-    worse = max(Severity(known.severity), finding.severity, key=lambda severity: severity.rank)
-    known.severity = worse.value
+    worse = finding.severity.rank > Severity(known.severity).rank
+    if worse:
+        known.severity = finding.severity.value
     _take(known, finding)
     known.grew_at = pen.now
     known.save()
@@ -54,10 +57,12 @@ def report(pen: Pen, finding: Finding) -> Reported:
         severity=known.severity,
         words=clip(known.words, EXCERPT_CHARS),
     )
+    if worse:
+        _signal(pen, known, Edge.WORSE, known.words)
     return Reported(known, grew=True)
 
 
-def _open(pen: Pen, finding: Finding) -> Incident:
+def _open(pen: Pen, finding: Finding, pool: int | None) -> Incident:
     incident = Incident(
         task=pen.task,
         branch_id=pen.task.current_branch_id,
@@ -66,6 +71,7 @@ def _open(pen: Pen, finding: Finding) -> Incident:
         pattern=finding.pattern,
         cause=clip(clean_text(finding.cause), 240),
         fingerprint=finding.fingerprint,
+        pool_id=pool,
         first_seq=finding.first_seq,
         opened_at=pen.now,
         grew_at=pen.now,
@@ -84,6 +90,7 @@ def _open(pen: Pen, finding: Finding) -> Incident:
         words=clip(incident.words, EXCERPT_CHARS),
         seqs=[place["seq"] for place in incident.evidence],
     )
+    _signal(pen, incident, Edge.BEGAN, incident.words)
     return incident
 
 
@@ -181,6 +188,29 @@ def close(pen: Pen, incident: Incident, words: str) -> None:
         incident=incident.pk,
         incident_kind=incident.kind,
         words=clip(words, EXCERPT_CHARS),
+    )
+    _signal(pen, incident, Edge.ENDED, words)
+
+
+def _signal(pen: Pen, incident: Incident, edge: Edge, words: str) -> None:
+    signal(
+        AlertKind.INCIDENT,
+        edge,
+        f"incident:{incident.pk}",
+        words=words,
+        severity=Severity(incident.severity),
+        at=pen.now,
+        task=pen.task,
+        detail=incident.kind,
+        cause=incident.cause,
+        data={
+            "pattern": incident.pattern,
+            "first_seq": incident.first_seq,
+            "last_seq": incident.last_seq,
+            "count": incident.count,
+        },
+        incident=incident.pk,
+        pool=incident.pool_id,
     )
 
 

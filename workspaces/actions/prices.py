@@ -13,6 +13,7 @@ from workspaces.domain.prices import Unit
 from workspaces.models import AuditEntry, Price, User
 from workspaces.queries.prices import price_book
 
+from .budget_settings import price_was_set
 from .clock import database_now
 from .errors import Refused
 from .words import taken
@@ -83,6 +84,8 @@ def _add(
             },
             at=now,
         )
+        if None not in given.values():
+            price_was_set()
     return rows
 
 

@@ -12,6 +12,8 @@ from functools import partial
 from django.db import transaction
 
 from workspaces.domain import fair_queue, retry_budget, waits
+from workspaces.domain.alerts import AlertKind, Edge
+from workspaces.domain.incidents import Severity
 from workspaces.domain.quotas import NOTHING, Claim, Use
 from workspaces.domain.rate_headers import RateHint
 from workspaces.domain.states import ClaimState, ModelCallStatus, NoticeKind, WaitingFor
@@ -19,6 +21,7 @@ from workspaces.domain.text import clip
 from workspaces.models import ModelCall, ProfileVersion, QuotaNotice
 from workspaces.providers.base import ProviderError, TokenUsage
 
+from .alert_signals import signal
 from .pen import Pen
 from .quota_book import Book, Place, open_book, read_lines, write
 from .quota_learning import learn
@@ -28,6 +31,7 @@ from .quota_queue import GRANT_S, jitter, pump, rules_of, withdraw, write_and_pu
 from .quota_wakes import wake_granted
 from .wishes import Waits, Wish
 
+HELD_LONG_S = 60.0  # a provider that wants less is not exhausted: the calls go on by themselves
 LOOKED_AT_AGAIN_S = 600.0  # at the latest, what a waiting task is told about its time is reckoned anew
 # of a failed call the provider may have read the prompt; of these it did, as far as anybody knows
 _READ = frozenset({"timeout", "malformed"})
@@ -99,6 +103,7 @@ def failed(pen: Pen, call: ModelCall, error: ProviderError) -> None:
     if error.kind in retry_budget.REFUSALS and not error.permanent:
         learn(book, error.rate)
         granted_at = place.claim.granted_at or book.now
+        held_before_s = max(0.0, book.state.blocked_until - book.now)
         retry_budget.refused(book.state, policy, task, granted_at, book.now, error.retry_after_s, jitter)
         book.minute["refusals"] += 1
         # whoever draws on the pool reads this: what a provider told a call of somebody else's is theirs
@@ -109,6 +114,8 @@ def failed(pen: Pen, call: ModelCall, error: ProviderError) -> None:
         book.notice(
             *(NoticeKind.REFUSED, words), task=task, model_call=call.pk, retry_after_s=told_s, error_kind=error.kind
         )
+        if held_s >= HELD_LONG_S > held_before_s:  # of many that are turned away together, the first one tells of it
+            _signal(book, "held_back", words, Severity.WARNING)
     elif error.permanent:
         retry_budget.gave_up(book.state, task)
     else:
@@ -262,10 +269,28 @@ def tell_circuit(book: Book) -> None:
         words = f"Too many calls failed for the few that succeeded: nothing is sent for {seconds:.0f} s"
         book.blocked_reason = words
         book.notice(NoticeKind.CIRCUIT_OPENED, words, trips=state.trips)
+        _signal(book, "circuit", words, Severity.ERROR)
     elif state.circuit == retry_budget.HALF_OPEN:
         book.notice(NoticeKind.HALF_OPENED, "One call tries whether the provider answers again", task=state.probe)
     else:
         book.notice(NoticeKind.CLOSED, "The provider answers again")
+
+
+def _signal(book: Book, detail: str, words: str, severity: Severity) -> None:
+    """Nothing is sent to the pool for now. Whoever watches the pools (alert_watches.py) sees when that is over, and
+    how long calls wait at one that is merely full.
+    """
+    signal(
+        AlertKind.QUOTA_EXHAUSTED,
+        Edge.BEGAN,
+        f"pool:{book.pool_id}",
+        words=f"{book.name}: {words}",
+        severity=severity,
+        at=book.at,
+        detail=detail,
+        cause=f"pool:{book.pool_id}",
+        pool=book.pool_id,
+    )
 
 
 __all__ = ["dropped", "failed", "forget_pools", "lease", "pool_of", "queue", "settle", "withdraw", "write"]

@@ -25,6 +25,7 @@ from workspaces.domain.text import clip
 from workspaces.models import Escalation, Step, Task, User
 from workspaces.queries.task_budgets import own_budget
 
+from . import question_signals
 from .budget_settings import change_budget, create_budget, end_budget
 from .errors import Refused
 from .escalations import go_on, open_questions
@@ -163,5 +164,6 @@ def _answer_moved_limits(pen: Pen, reason: str) -> None:
             arguments="",
         )
         pen.audit(f"escalation.{decision.value}", reason=reason, escalation=question.pk)
+        question_signals.over(pen, question, f"{pen.actor} has moved the limit. {reason}".strip())
     if answered:
         go_on(pen)

@@ -22,6 +22,7 @@ from workspaces.queries.effects import Standing, standing_since, words_for_the_a
 from workspaces.queries.profiles import policy_of
 from workspaces.queries.terminal import commanded_since
 
+from . import question_signals, task_signals
 from .calls import tell_judged
 from .checkpoints import save_checkpoint
 from .clock import database_now
@@ -78,6 +79,9 @@ def roll_back(checkpoint_id: int, *, reason: str, actor: User, tell: bool = Fals
             }
             for each in standing
         ]
+        if task.status == TaskStatus.FAILED.value:
+            task_signals.taken_up(pen, f"{actor} has rolled the task back: {reason}")
+        question_signals.attended(pen, f"{actor} has rolled the task back.")
         if task.status != TaskStatus.PAUSED.value:
             pen.move(TaskStatus.PAUSED)
         latch, _ = Latch.objects.get_or_create(
@@ -242,6 +246,9 @@ def fork(
         with writing(origin.pk, actor=actor) as pen:
             told: dict[str, Any] = {"checkpoint_seq": checkpoint.seq, "fork": task.pk, "reason": clip(reason, 500)}
             forked(pen, pen.event(EventKind.TASK_FORKED, **told))
+            if pen.task.status == TaskStatus.FAILED.value:
+                task_signals.taken_up(pen, f"{actor} goes on from it in task {task.pk}: {reason}")
+            question_signals.attended(pen, f"{actor} goes on from it in task {task.pk}.")
     task.refresh_from_db()
     return task
 

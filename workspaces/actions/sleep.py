@@ -7,7 +7,7 @@ writes late changes nothing. What the worker does in between is engine/lifecycle
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -22,6 +22,7 @@ from workspaces.domain.states import CallStatus, TaskStatus, WaitingFor, Workspa
 from workspaces.models import AuditEntry, OperatorCommand, Snapshot, Task, ToolCall, User, Workspace
 from workspaces.sandboxes.base import SnapshotInfo
 
+from . import sandbox_signals
 from .checkpoints import store_snapshot
 from .clock import database_now
 from .errors import Refused
@@ -175,23 +176,39 @@ def renew_claim(workspace_id: int, fence: int, *, lease_s: float) -> bool:
 
 def woke(workspace_id: int, fence: int, *, at_once: int) -> bool:
     """waking → awake. Its holder goes on, and the next in the queue are called. False when the claim had ended."""
-    done = _settle(workspace_id, fence, S.WAKING, S.AWAKE)
+    done = _settle(workspace_id, fence, S.WAKING, S.AWAKE, tell=lambda: sandbox_signals.woke(workspace_id))
     call_next(at_once)
     return done
 
 
-def wake_failed(workspace_id: int, fence: int, *, at_once: int) -> bool:
-    """waking → asleep, out of the queue. Its holder tries by itself and then says what is wrong."""
-    done = _settle(workspace_id, fence, S.WAKING, S.ASLEEP)
+def wake_failed(workspace_id: int, fence: int, *, at_once: int, why: str = "") -> bool:
+    """waking → asleep, out of the queue. Its holder tries by itself and then says what is wrong.
+
+    `why`: what the sandbox's engine said; "" where only the worker was interrupted.
+    """
+    tell = (lambda: sandbox_signals.does_not_wake(workspace_id, why)) if why else None
+    done = _settle(workspace_id, fence, S.WAKING, S.ASLEEP, tell=tell)
     call_next(at_once)
     return done
 
 
-def _settle(workspace_id: int, fence: int, old: WorkspaceState, new: WorkspaceState) -> bool:
-    """A claim is over: 1. the move; 2. after it, the task that holds the workspace is called, if it waits for this."""
-    changed = Workspace.objects.filter(pk=workspace_id, state=old.value, state_fence=fence).update(
-        state=new.value, state_since=Now(), state_until=None, used_at=Now(), wake_wanted_at=None
-    )
+def _settle(
+    workspace_id: int,
+    fence: int,
+    old: WorkspaceState,
+    new: WorkspaceState,
+    *,
+    tell: Callable[[], None] | None = None,
+) -> bool:
+    """A claim is over: 1. the move, and what it signals; 2. after it, the task that holds the workspace is called, if
+    it waits for this: no task is locked while the workspace is.
+    """
+    with transaction.atomic():
+        changed = Workspace.objects.filter(pk=workspace_id, state=old.value, state_fence=fence).update(
+            state=new.value, state_since=Now(), state_until=None, used_at=Now(), wake_wanted_at=None
+        )
+        if changed and tell is not None:
+            tell()
     if changed:
         _call_holder(workspace_id)
     return changed == 1

@@ -20,6 +20,7 @@ from workspaces.domain.states import (
 from workspaces.domain.text import clean_text, clip
 from workspaces.models import Checkpoint, Escalation, Incident, Snapshot, Step, ToolCall
 
+from . import question_signals
 from .calls import hold_call, store_result
 from .checkpoints import save_checkpoint
 from .detections import Detected, answer, hold_end
@@ -58,6 +59,7 @@ def _withdraw_questions_of_the_task(pen: Pen) -> None:
     moot = Escalation.objects.filter(task=pen.task, status="open", tool_call=None)
     for escalation in moot:
         pen.event(EventKind.ESCALATION_WITHDRAWN, escalation=escalation.pk, why="the task goes on")
+        question_signals.over(pen, escalation, "The task goes on.")
     moot.update(status="withdrawn")
 
 
@@ -110,7 +112,9 @@ def escalate(
         asked = {"task": pen.task, "tool_call": None, "status": "open", "kind": kind.value}
         if not Escalation.objects.filter(**asked, question=clean_text(question)).exists():
             deadline = pen.now + ANSWER_WITHIN
-            escalation = open_escalation(pen, kind=kind, question=question, deadline=deadline, incident=incident)
+            escalation = open_escalation(
+                pen, kind=kind, question=question, deadline=deadline, incident=incident, signals=False
+            )
             if failure is not None:
                 found = single(
                     failure[0],
@@ -122,6 +126,7 @@ def escalate(
                     what="the task could not go on",
                 )
                 _asked_already(pen, found, escalation)
+            question_signals.asked(pen, escalation)
         if pen.task.status == TaskStatus.RUNNING.value:
             wait_for_operator(pen)
 
@@ -130,7 +135,7 @@ def escalate_call(task_id: int, fence: int, call: ToolCall, kind: EscalationKind
     """Ask about one call, which is held meanwhile. An outcome that nobody knows is an incident as well."""
     with writing(task_id, fence=fence) as pen:
         hold_call(pen, call)  # also in the caller's hands
-        escalation = ask_about_call(pen, call, kind, question)
+        escalation = ask_about_call(pen, call, kind, question, signals=False)
         if kind is EscalationKind.UNKNOWN_OUTCOME:
             lost = single(
                 IncidentKind.UNKNOWN_OUTCOME,
@@ -144,6 +149,7 @@ def escalate_call(task_id: int, fence: int, call: ToolCall, kind: EscalationKind
                 tool_call=call.pk,
             )
             _asked_already(pen, lost, escalation)
+        question_signals.asked(pen, escalation)
 
 
 def _asked_already(pen: Pen, finding: Finding, escalation: Escalation) -> None:

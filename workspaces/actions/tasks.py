@@ -25,6 +25,7 @@ from workspaces.domain.text import clean_json, clean_text, clip
 from workspaces.models import Branch, Escalation, Latch, ProfileVersion, Task, ToolCall, User, Workspace
 from workspaces.queries.history import is_under_way
 
+from . import question_signals, task_signals
 from .budget_settings import create_budget
 from .clock import database_now
 from .errors import Refused
@@ -190,6 +191,7 @@ def resume_task(task_id: int, *, reason: str = "", actor: User) -> Task:
             raise Refused(f"A hold on {wider.scope} stands ({wider.reason}). Release that one first.")
         release_pause(pen, reason)
         pen.audit("task.resume", reason=reason)
+        question_signals.attended(pen, f"{actor} has resumed the task.")
         return task
 
 
@@ -248,6 +250,7 @@ def end_task(pen: Pen, status: TaskStatus, text: str) -> None:
         TaskStatus.CANCELLED: EventKind.TASK_CANCELLED,
     }[status]
     pen.event(kind, text=clip(text, EXCERPT_CHARS))
+    task_signals.ended(pen, status, text)
     release_workspace(task)
 
 
@@ -256,6 +259,7 @@ def withdraw_open(pen: Pen, *, why: str) -> None:
     for escalation in Escalation.objects.filter(task=pen.task, status=EscalationStatus.OPEN.value):
         Escalation.objects.filter(pk=escalation.pk).update(status=EscalationStatus.WITHDRAWN.value)
         pen.event(EventKind.ESCALATION_WITHDRAWN, escalation=escalation.pk, why=why)
+        question_signals.over(pen, escalation, f"Nobody needs to answer any more: {why}.")
 
 
 def abandon_unfinished_calls(pen: Pen, *, why: str) -> None:
@@ -291,3 +295,4 @@ def send_message(task_id: int, *, text: str, actor: User) -> None:
         seq = pen.event(EventKind.MESSAGE_ADDED, role="operator", text=clip(text, EXCERPT_CHARS))
         pen.message("user", f"Message from the operator: {text}", seq=seq, pinned=True)
         pen.audit("task.message")
+        question_signals.attended(pen, f"{actor} has spoken to the agent.")

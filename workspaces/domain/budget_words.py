@@ -84,6 +84,17 @@ def _helps(figures: Figures, need: Amount, ends_at: datetime | None) -> str:
     return f"Raise it to go on{until}."
 
 
+def used_words(figures: Figures) -> str:
+    """ "$8.10 of $10.00, 1,200 tokens of 2,000 tokens": what counts against each limit."""
+    said = []
+    if figures.limit_usd is not None:
+        used = figures.spent.known_usd + figures.assumed.known_usd
+        said.append(f"{usd_words(used)} of {usd_words(figures.limit_usd)}")
+    if figures.limit_tokens is not None:
+        said.append(f"{figures.spent.tokens + figures.assumed.tokens:,} of {tokens_words(figures.limit_tokens)}")
+    return ", ".join(said)
+
+
 def tokens_words(count: Decimal | int) -> str:
     return f"{int(count):,} tokens"
 

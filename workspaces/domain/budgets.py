@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from math import ceil
+from typing import Any
 
 from workspaces.domain.states import BudgetPeriod
 
@@ -143,6 +144,16 @@ class Figures:
             _percent(self.spent.known_usd + self.assumed.known_usd, self.limit_usd),
             _percent(Decimal(self.spent.tokens + self.assumed.tokens), self.limit_tokens),
         )
+
+    def as_json(self) -> dict[str, Any]:
+        """The limits, and what counts against each."""
+        said: dict[str, Any] = {}
+        if self.limit_usd is not None:
+            used = self.spent.known_usd + self.assumed.known_usd
+            said |= {"limit_usd": f"{self.limit_usd:f}", "used_usd": f"{used:f}"}
+        if self.limit_tokens is not None:
+            said |= {"limit_tokens": self.limit_tokens, "used_tokens": self.spent.tokens + self.assumed.tokens}
+        return said
 
     def reserve(self, held: Amount) -> Figures:
         return replace(self, reserved=_plus(self.reserved, held))

@@ -49,8 +49,9 @@ def wake(workspace_id: int, *, gone: bool = False) -> Waking:
         with _kept(workspace_id, ticket.fence):
             nodes.place(workspace)
             sandbox_for(workspace).start()
-    except BaseException:
-        moves.wake_failed(workspace_id, ticket.fence, at_once=settings.WAKES_AT_ONCE)
+    except BaseException as error:
+        why = f"{error} {error.hint}".strip() if isinstance(error, SandboxError) else ""
+        moves.wake_failed(workspace_id, ticket.fence, at_once=settings.WAKES_AT_ONCE, why=why)
         raise
     in_time = moves.woke(workspace_id, ticket.fence, at_once=settings.WAKES_AT_ONCE)
     return Waking(in_time, duration_s=time.monotonic() - began)  # a claim that had ended is asked for anew

@@ -52,7 +52,8 @@ def look(run: Run, call: ModelCall, kind: str) -> None:
         for pk, task_id, step, error_kind, finished_at in failed
         if finished_at is not None
     ]
-    note(run.task.pk, run.fence, storms(happened, settings.thresholds), others=len({row[1] for row in failed}) - 1)
+    others = len({row[1] for row in failed}) - 1
+    note(run.task.pk, run.fence, storms(happened, settings.thresholds), others=others, pool=call.pool_id)
 
 
 def _own_seqs(run: Run, calls: list[int]) -> dict[int, int]:

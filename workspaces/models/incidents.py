@@ -11,6 +11,7 @@ from django.db.models import Case, Q, Value, When
 from workspaces.domain.incidents import IncidentKind, IncidentState, Rung, Severity
 
 from .fields import choices, one_of
+from .quotas import QuotaPool
 from .tasks import Branch, Task
 
 
@@ -32,6 +33,7 @@ class Incident(models.Model):
     fingerprint = models.CharField(max_length=64)  # equal in this task while it grows
     words = models.TextField()
     evidence = models.JSONField(default=list)  # domain/incidents.Evidence, as objects
+    pool = models.ForeignKey(QuotaPool, models.SET_NULL, null=True, blank=True, related_name="incidents")  # it is about
     first_seq = models.BigIntegerField()
     last_seq = models.BigIntegerField()
     first_step = models.PositiveIntegerField(null=True)

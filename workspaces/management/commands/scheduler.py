@@ -18,7 +18,17 @@ from django.core.management.base import BaseCommand, CommandParser
 from django.db import DatabaseError, InterfaceError, connection
 from redis.exceptions import RedisError
 
-from workspaces.actions import budget_waits, metering, quota_sweep, retention, schedule, signin, sleep, terminal
+from workspaces.actions import (
+    budget_signals,
+    budget_waits,
+    metering,
+    quota_sweep,
+    retention,
+    schedule,
+    signin,
+    sleep,
+    terminal,
+)
 from workspaces.domain.states import ProcessRole
 from workspaces.engine import courier
 from workspaces.engine.watch import Heart, Watch
@@ -66,7 +76,7 @@ class Command(BaseCommand):
                 parts = _parts(again_after)
                 if time.monotonic() - tidied_at >= TIDY_EVERY_S:
                     tidied_at = time.monotonic()
-                    parts = [retention.call_housekeeping, metering.call_for_reading, *parts]
+                    parts = [retention.call_housekeeping, metering.call_for_reading, budget_signals.end_periods, *parts]
                 done = [_done(part) for part in parts]
                 if all(done):
                     heart.beat()
