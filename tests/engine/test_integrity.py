@@ -402,6 +402,24 @@ WAYS: list[tuple[str, str, str]] = [
      "UPDATE workspaces_incident SET evidence = jsonb_set(evidence, '{{0,seq}}', '99999') WHERE task_id = {done}"),
     ("incident-evidence", "an incident has no evidence",
      "UPDATE workspaces_incident SET evidence = '[]' WHERE task_id = {done}"),
+    ("signalled-incidents", "an incident was not signalled",
+     "DELETE FROM workspaces_alertsignal WHERE task_id = {done} AND kind = 'incident'"),
+    ("signalled-incidents", "an incident got graver in silence",
+     "UPDATE workspaces_incident SET severity = 'critical' WHERE task_id = {done}"),
+    ("signalled-questions", "a question was not signalled",
+     "DELETE FROM workspaces_alertsignal WHERE task_id = {waiting} AND kind = 'escalation_opened'"),
+    ("signalled-questions", "nobody told that a question was answered",
+     "DELETE FROM workspaces_alertsignal WHERE task_id = {done} AND kind = 'escalation_opened' AND edge = 'ended'"),
+    ("signalled-questions", "a question went to an owner in silence",
+     "UPDATE workspaces_escalation SET raised_at = now() WHERE task_id = {waiting} AND status = 'open'"),
+    ("signalled-ends", "a success was not signalled",
+     "DELETE FROM workspaces_alertsignal WHERE task_id = {done} AND kind = 'task_finished'"),
+    ("signalled-ends", "a failure outlasts it",
+     "UPDATE workspaces_alertsignal SET kind = 'task_failed', subject = 'failed:' || task_id, edge = 'began'"
+     " WHERE task_id = {done} AND kind = 'task_finished'"),
+    ("signalled-budgets", "a budget is used up in silence", "UPDATE workspaces_budgetaccount SET exhausted_at = now()"),
+    ("signalled-budgets", "a threshold was passed in silence", "UPDATE workspaces_budgetaccount SET alerted ="
+     " jsonb_build_array(jsonb_build_object('percent', 50, 'at', now()))"),
 ]  # fmt: skip
 
 

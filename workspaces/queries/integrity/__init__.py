@@ -18,7 +18,7 @@ from workspaces.domain.integrity import Broken, Link, broken_links, fits_hash
 from workspaces.models import Event, Step, Task, ToolCall
 from workspaces.queries.contexts import NotRebuilt, request_of
 
-from . import budgets, calls, contexts, incidents, quotas, scratchpad, tasks, trace, usage
+from . import budgets, calls, contexts, incidents, quotas, scratchpad, signals, tasks, trace, usage
 from .rule import Rule
 
 CHAIN = Rule("chain", "each event holds the hash of the one before and of itself, branch after branch", "event", "")
@@ -40,6 +40,7 @@ RULES = [
     *quotas.RULES,
     *contexts.RULES,
     *incidents.RULES,
+    *signals.RULES,
     REQUESTS,
 ]
 NO_TASKS = {"usageimport"}  # tables whose rows are of no task
