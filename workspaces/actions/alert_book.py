@@ -24,7 +24,8 @@ from workspaces.queries.alert_matching import matcher_of, names_of
 from .alert_log import WORDS_CHARS, Entry, pace_of, record, standing_of, store, tell
 
 LOCK = 7_411_907  # the advisory lock of whoever moves alerts in bulk
-_IDS = ("task", "workspace", "user", "profile", "pool", "incident", "escalation", "budget", "endpoint")
+IDS = ("task", "workspace", "user", "profile", "pool", "incident", "escalation", "budget", "endpoint")
+NOTHING = Matcher(kinds=frozenset())  # of a rule that begins nothing any more: ends count all the same
 _SAID = (
     *("kind", "severity", "words", "detail", "data", "began_at", "ended_at", "times"),
     *("pool", "incident", "escalation"),
@@ -355,7 +356,7 @@ def _say(row: AlertMember, happening: Happening, book: Book) -> None:
     row.words = happening.words
     row.detail = happening.detail
     row.data = happening.data
-    for name in _IDS:
+    for name in IDS:
         setattr(row, f"{name}_id", getattr(happening, name))
 
 

@@ -27,7 +27,7 @@ from workspaces.queries.database import is_away
 
 from .alert_answers import acknowledge_alert as acknowledge_alert
 from .alert_answers import resolve_alert as resolve_alert
-from .alert_book import alert_lock, take_up
+from .alert_book import IDS, NOTHING, alert_lock, take_up
 from .alert_log import Entry, pace_of, record, standing_of, store, tell
 from .clock import database_now
 
@@ -35,7 +35,6 @@ logger = logging.getLogger(__name__)
 
 BATCH = 500
 ERROR_CHARS = 500
-_IDS = ("task", "workspace", "user", "profile", "pool", "incident", "escalation", "budget", "endpoint")
 
 
 def digest(*, most: int = 20) -> int:
@@ -98,7 +97,7 @@ def happening_of(signal: AlertSignal) -> Happening:
         cause=signal.cause,
         data=signal.data,
         signal=signal.pk,
-        **{name: getattr(signal, f"{name}_id") for name in _IDS},
+        **{name: getattr(signal, f"{name}_id") for name in IDS},
     )
 
 
@@ -125,9 +124,6 @@ def _take_all(happenings: Sequence[Happening], now: datetime, errors: dict[int, 
                 concern.append(happening)
         if concern:
             _take_safely(rule, matcher or NOTHING, concern, now, errors)
-
-
-NOTHING = Matcher(kinds=frozenset())
 
 
 def _rules_with(happenings: Iterable[Happening]) -> dict[int, set[str]]:

@@ -141,6 +141,13 @@ def fresh(severity: Severity, began_at: datetime, pace: Pace) -> Standing:
     )
 
 
+def repaced(standing: Standing, pace: Pace) -> Standing:
+    """After the rule was changed: how long a pending alert has to hold is what the rule says now."""
+    if standing.state is not S.PENDING:
+        return standing
+    return replace(standing, opens_at=standing.began_at + timedelta(seconds=pace.hold_s))
+
+
 def goes_back(standing: Standing, pace: Pace, now: datetime) -> bool:
     """Whether a new trouble of the group belongs to this resolved alert, rather than to a new one."""
     if standing.resolved_at is None or standing.tell_at is not None:
