@@ -14,7 +14,7 @@ _PATTERNS = [
     re.compile(r"(?i)(?<=bearer )[A-Za-z0-9._~+/=-]{8,}"),
     re.compile(r"(?i)(?<=basic )[A-Za-z0-9+/=]{12,}"),
     re.compile(r"(?<=://)[^/\s:@]*:[^/\s@]+(?=@)"),  # user:password in an address
-    re.compile(r"(?<=/act/)[A-Za-z0-9._~%=+-]{6,}"),  # a link that acts: its token is the leave to act
+    re.compile(r"(?<=/act/)[^\s/?#<>\"']{6,}"),  # a link that acts: its token is the leave to act
     re.compile(r"""(?ix)(?<![a-z]) (?:[a-z_-]*(?:api[_-]?key|password|passwd|secret|token|x-api-key))
         ["']? \s* [:=] \s* ["']? (?P<value>[^\s"',;&}]{6,})"""),
 ]

@@ -17,6 +17,7 @@ from django.urls import URLPattern, URLResolver
 
 from tests.harness import SEND_INVOICE, events, work
 from tests.tools.test_mcp import definition
+from tests.web.linked import links_of, make_alert, make_endpoint
 from tests.web.pages import page
 from tests.web.people import HELD, Desk
 from tests.web.pooled import hold, make_pool, noticed, past, wait_in
@@ -42,7 +43,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 BAD = """'"><img src=x onerror=alert(1)></script></textarea><b onmouseover=a()>{{7*7}}"""
 MAY_BE_ASKED = {"workspaces/new/", "tasks/new/", "budgets/new/"}  # of one's own, not of this workspace
-PUBLIC = {"sign-in/", "sign-out/"}
+PUBLIC = {"sign-in/", "sign-out/", "act/<str:token>/"}
 QUERIES = ("9" * 40, "²\x00", "1@2@3", "//evil.test/" + "x" * 20_000, BAD)
 NAMES = (
     *("page", "state", "kind", "mode", "cluster", "severity", "workspace", "profile", "task", "period", "cause", "by"),
@@ -85,6 +86,7 @@ def filled(route: str, ids: dict[str, Any]) -> str:
     path = (
         route.replace("<slug:panel>", "scratchpad")
         .replace("<slug:chart>", "calls")
+        .replace("<str:token>", str(ids["token"]))
         .replace("^", "")
         .replace("(?P<by>steps|agents).json$", "steps.json")
     )
@@ -146,9 +148,12 @@ def full(desk: Desk) -> Full:
         reason=BAD,
         actor=desk.owner,
     )
+    alert = make_alert(desk.workspace, again, title=BAD, words=BAD)
+    link = links_of(alert, make_endpoint(desk.owner, desk.owner, name=BAD))["reject"]
     return Full(
         desk,
         {
+            "token": link.split("/")[2],
             "task_id": task.pk,
             "call_id": held.tool_call_id,
             "reply_id": events(task, "model.replied")[0]["model_call"],

@@ -1,8 +1,4 @@
-"""Links that act: made with the message that carries them, used once, revoked. Decides nothing that a page would not.
-
-A link is leave to do one thing as one person, whoever opens it: it is used by one conditional UPDATE in the
-transaction of what it does, so of two who press at once one is told that the other was first.
-"""
+"""Links that act: made with the message that carries them, and revoked. They are used in link_use.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Tries to sign in are counted before the password is looked at: many at once gain nothing. See domain/throttle.py."""
+"""Tries to sign in are counted before the password is looked at: many at once gain nothing. See domain/throttle.py.
+
+Of links that act only the tokens that are none are counted: a chat opens good ones by the dozen, to show a preview.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,21 @@ logger = logging.getLogger(__name__)
 
 def try_to_sign_in(name: str, address: str) -> datetime | None:
     """Count a try. None: look at the password. Else it is not looked at, and this is when the next may come."""
-    keys = _keys(name, address)
+    return _count(_keys(name, address), "sign-in", address)
+
+
+def guessed_a_link(address: str) -> None:
+    """From there came a token that is none."""
+    _count(_link_keys(address), "links that act", address)
+
+
+def links_wait_until(address: str) -> datetime | None:
+    """Until then no link is looked at that is opened from there; None: it is looked at."""
+    counter = SignInCounter.objects.filter(key__in=_link_keys(address)).first()
+    return counter.until if counter is not None and counter.until > database_now() else None
+
+
+def _count(keys: dict[str, str], door: str, address: str) -> datetime | None:
     now = database_now()
     with transaction.atomic():
         SignInCounter.objects.bulk_create(
@@ -36,7 +53,7 @@ def try_to_sign_in(name: str, address: str) -> datetime | None:
         SignInCounter.objects.bulk_update(rows, ["tries", "last_at", "until"])
     held = [keys[row.key] for row in rows if row.until > now]
     if held:
-        logger.warning("sign-in: too many tries by %s, the last from %s", " and by ".join(held), address)
+        logger.warning("%s: too many tries by %s, the last from %s", door, " and by ".join(held), address)
     return None
 
 
@@ -59,5 +76,12 @@ def forget_old_tries() -> int:
 def _keys(name: str, address: str) -> dict[str, str]:
     """Hash → what it counts."""
     name, address = name.strip().lower()[:500], counted_address(address)
-    counted = {"name and address": f"{name}\n{address}", "name": name, "address": address}
+    return _hashed({"name and address": f"{name}\n{address}", "name": name, "address": address})
+
+
+def _link_keys(address: str) -> dict[str, str]:
+    return _hashed({"links": counted_address(address)})
+
+
+def _hashed(counted: dict[str, str]) -> dict[str, str]:
     return {hashlib.sha256(f"{what}\n{value}".encode()).hexdigest(): what for what, value in counted.items()}

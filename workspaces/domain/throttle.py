@@ -1,4 +1,4 @@
-"""How long somebody who guesses passwords has to wait. Pure.
+"""How long somebody who guesses passwords, or the tokens of links, has to wait. Pure.
 
 Three counters, each of tries without a success: of a name from one address, of a name from anywhere, of an address
 with any name. The wait doubles with each try beyond the free ones. A whole office behind one address, and a person
@@ -23,6 +23,7 @@ PATIENCE = {
     "name and address": Patience(free=5, longest_s=900),
     "name": Patience(free=30, longest_s=60),
     "address": Patience(free=100, longest_s=300),
+    "links": Patience(free=20, longest_s=300),  # tokens from an address that are none
 }
 
 

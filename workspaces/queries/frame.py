@@ -25,6 +25,7 @@ SECTIONS = (
     ("/budgets/", "costs"),
     ("/prices/", "costs"),
     ("/tasks/new/", "new"),
+    ("/act/", "link"),
 )
 
 

@@ -7,6 +7,7 @@ from django.urls import include, path, re_path
 
 from .sign_in import SignIn
 from .views import (
+    action_links,
     audit,
     budgets,
     costs,
@@ -69,6 +70,7 @@ urlpatterns = [
     path("budgets/<int:budget_id>/periods.json", budgets.figure, name="budget-figure"),
     path("budgets/<int:budget_id>/change/", budgets.change, name="budget-change"),
     path("budgets/<int:budget_id>/end/", budgets.end, name="budget-end"),
+    path("act/<str:token>/", action_links.act, name="act"),
     path("latches/place/", latches.place, name="latch-place"),
     path("latches/<int:latch_id>/release/", latches.release, name="latch-release"),
     path("tasks/new/", new_task.new, name="task-new"),
