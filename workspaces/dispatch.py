@@ -23,6 +23,7 @@ COMMAND = "workspaces.jobs.run_command"
 LEFTOVERS = "workspaces.jobs.end_leftovers"
 METERS = "workspaces.jobs.read_meters"
 ALERTS = "workspaces.jobs.alerts"
+OWNERS = "workspaces.jobs.tell_owners"
 
 
 def advance(task_id: int) -> None:
@@ -69,6 +70,11 @@ def alerts() -> None:
     """Have a courier look at what is to be told, now rather than at its next look. Asked for once a transaction."""
     if not any(waiting[1] is _send_alerts for waiting in transaction.get_connection().run_on_commit):
         transaction.on_commit(_send_alerts)
+
+
+def tell_owners() -> None:
+    """Have a worker tell, by mail, whose endpoints were switched off."""
+    transaction.on_commit(lambda: _send(OWNERS))
 
 
 def _send_alerts() -> None:

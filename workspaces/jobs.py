@@ -9,7 +9,7 @@ from celery import shared_task
 from celery.signals import worker_init, worker_ready, worker_shutdown, worker_shutting_down
 from django.conf import settings
 
-from workspaces.engine import courier, lifecycle, metering, nodes, retention, runner, terminal, watch
+from workspaces.engine import courier, lifecycle, mail, metering, nodes, retention, runner, terminal, watch
 
 
 @shared_task(name="workspaces.jobs.advance")
@@ -56,6 +56,11 @@ def read_meters() -> None:
 @shared_task(name="workspaces.jobs.alerts")
 def alerts() -> None:
     courier.nudge()
+
+
+@shared_task(name="workspaces.jobs.tell_owners")
+def tell_owners() -> None:
+    mail.tell_owners()
 
 
 @worker_init.connect

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
+from workspaces import dispatch
 from workspaces.domain.alerts import AlertKind, Edge
 from workspaces.domain.endpoints import DeliveryState, EndpointState
 from workspaces.domain.incidents import Severity
@@ -43,4 +44,5 @@ def give_up_endpoint(endpoint: Endpoint, reason: str, now: datetime) -> int:
         endpoint=endpoint.pk,
         user=endpoint.owner_id,
     )
+    dispatch.tell_owners()
     return left

@@ -34,6 +34,7 @@ DEED_WORDS = {
     "reject": "Reject…",
     "acknowledge": "Acknowledge…",
     "resolve": "Resolve…",
+    "confirm": "Confirm the address…",
 }
 _ZERO_WIDTH = "\N{ZERO WIDTH SPACE}"
 _TURNS = re.compile("[\u202a-\u202e\u2066-\u2069\u200e\u200f]")  # marks that turn the direction of what follows
@@ -64,34 +65,71 @@ class Told:
     deeds: tuple[Deed, ...] = ()
     url: str = ""
     thread: str = ""
+    deeds_say: str = LINKS_SAY
 
 
 def told_of(type_: str, data: Mapping[str, Any]) -> Told:
-    """`data` as it is sent to webhooks (domain/webhooks.py), its links' places filled."""
+    """`data`: of a delivery's body (domain/webhooks.py), the places of its links filled."""
     alert: Mapping[str, Any] = data.get("alert") or {}
-    severity = str(alert.get("severity", ""))
-    said = STATE_WORDS.get(type_, "")
-    if not said and severity:
-        said = f"{SEVERITY_WORDS.get(severity, severity)}: "
+    if not alert:
+        return _test_told(type_, data)
+    said = STATE_WORDS.get(type_) or f"{SEVERITY_WORDS.get(alert.get('severity', ''), 'Alert')}: "
     links: Mapping[str, Any] = data.get("links") or {}
     return Told(
-        title=one_line(said + str(alert.get("title") or data.get("message") or "a message of agentdesk"), TITLE_CHARS),
-        words=clip(str(alert.get("words") or data.get("words") or "").strip(), WORDS_CHARS),
-        facts=tuple(_facts(alert)),
-        evidence=tuple(_evidence(data.get("evidence") or ())),
+        title=one_line(said + str(alert.get("title", "")), TITLE_CHARS),
+        words=clip(str(alert.get("resolution") or alert.get("words") or "").strip(), WORDS_CHARS),
+        facts=_facts(alert, data.get("change") or {}),
+        evidence=_evidence(data.get("evidence") or ()),
         deeds=tuple(Deed(action, str(links[action])) for action in DEED_WORDS if links.get(action)),
-        url=str(alert.get("url") or data.get("url") or ""),
-        thread=f"alert-{alert['id']}" if alert.get("id") else "",
+        url=str(alert.get("url", "")),
+        thread=f"alert-{alert.get('id')}",
     )
 
 
-def _facts(alert: Mapping[str, Any]) -> Sequence[tuple[str, str]]:
-    facts = alert.get("facts") or {}
-    return [(one_line(str(k), 40), one_line(str(v), FACT_CHARS)) for k, v in facts.items()][:MOST_FACTS]
+def _test_told(type_: str, data: Mapping[str, Any]) -> Told:
+    endpoint: Mapping[str, Any] = data.get("endpoint") or {}
+    facts = [("Endpoint", endpoint.get("name")), ("Sent by", data.get("sent_by"))]
+    return Told(
+        title=one_line(STATE_WORDS.get(type_, "") + str(data.get("message", "")), TITLE_CHARS),
+        facts=_written(facts),
+        url=str(endpoint.get("url", "")),
+    )
 
 
-def _evidence(found: Sequence[Mapping[str, Any]]) -> Sequence[tuple[str, str]]:
-    return [(one_line(str(e.get("title", "")), 120), str(e.get("url", ""))) for e in found][:MOST_EVIDENCE]
+def _facts(alert: Mapping[str, Any], change: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+    rule: Mapping[str, Any] = alert.get("rule") or {}
+    troubles, active = alert.get("troubles", 0), alert.get("active", 0)
+    many = f"{troubles:,}, of which {active:,} go on" if isinstance(troubles, int) and troubles > 1 else ""
+    again = f"{alert['reopened']} times" if alert.get("reopened") else ""
+    return _written(
+        [
+            ("Rule", rule.get("name")),
+            ("Since", _time(alert.get("began_at"))),
+            ("Troubles", many),
+            ("Opened again", again),
+            ("Acknowledged by", alert.get("acknowledged_by")),
+            ("Resolved by", alert.get("resolved_by")),
+            ("What changed", change.get("words")),
+        ]
+    )
+
+
+def _written(facts: Sequence[tuple[str, Any]]) -> tuple[tuple[str, str], ...]:
+    return tuple((label, one_line(str(value), FACT_CHARS)) for label, value in facts if value)[:MOST_FACTS]
+
+
+def _time(text: Any) -> str:
+    """As people read it: "2026-12-01 10:05 UTC"."""
+    return f"{text[:10]} {text[11:16]} UTC" if isinstance(text, str) and len(text) >= 16 else ""
+
+
+def _evidence(found: Sequence[Mapping[str, Any]]) -> tuple[tuple[str, str], ...]:
+    kept = []
+    for item in found[:MOST_EVIDENCE]:
+        name = f"{item.get('type', '')} {item.get('id', '')}".strip()
+        title = one_line(str(item.get("title") or ""), 120)
+        kept.append((f"{name}: {title}" if title else name, str(item.get("url", ""))))
+    return tuple(kept)
 
 
 def plain(told: Told) -> str:
@@ -102,12 +140,12 @@ def plain(told: Told) -> str:
     if told.facts:
         parts.append("\n".join(f"{label}: {value}" for label, value in told.facts))
     if told.url:
-        parts.append(f"All of it: {told.url}")
+        parts.append(f"Open it in agentdesk: {told.url}")
     if told.evidence:
         parts.append("\n".join(["Evidence:", *(f"- {label}: {url}" for label, url in told.evidence)]))
     if told.deeds:
         lines = [f"- {deed.label.rstrip('…')}: {deed.url}" for deed in told.deeds]
-        parts.append("\n".join([LINKS_SAY, *lines]))
+        parts.append("\n".join([told.deeds_say, *lines]))
     return "\n\n".join(parts) + "\n"
 
 

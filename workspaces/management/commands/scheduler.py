@@ -21,6 +21,7 @@ from redis.exceptions import RedisError
 from workspaces.actions import (
     budget_signals,
     budget_waits,
+    mailboxes,
     metering,
     quota_sweep,
     retention,
@@ -76,7 +77,7 @@ class Command(BaseCommand):
                 parts = _parts(again_after)
                 if time.monotonic() - tidied_at >= TIDY_EVERY_S:
                     tidied_at = time.monotonic()
-                    parts = [retention.call_housekeeping, metering.call_for_reading, budget_signals.end_periods, *parts]
+                    parts = [*_tidying(), *parts]
                 done = [_done(part) for part in parts]
                 if all(done):
                     heart.beat()
@@ -88,6 +89,15 @@ class Command(BaseCommand):
                 connection.close()
             if once or stop.wait(every):
                 return
+
+
+def _tidying() -> list[Callable[[], object]]:
+    return [
+        retention.call_housekeeping,
+        metering.call_for_reading,
+        budget_signals.end_periods,
+        mailboxes.call_for_mail,
+    ]
 
 
 def _parts(again_after_s: float) -> list[Callable[[], object]]:
