@@ -38,12 +38,13 @@ from workspaces.domain.states import BudgetPeriod, BudgetScope
 from workspaces.models import AuditEntry, Checkpoint, Escalation, Event, Incident, StandingApproval, Task, Workspace
 from workspaces.queries.tool_servers import servers_of
 from workspaces.web import routing, urls
+from workspaces.web.views import schemas
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 BAD = """'"><img src=x onerror=alert(1)></script></textarea><b onmouseover=a()>{{7*7}}"""
 MAY_BE_ASKED = {"workspaces/new/", "tasks/new/", "budgets/new/"}  # of one's own, not of this workspace
-PUBLIC = {"sign-in/", "sign-out/", "act/<str:token>/"}
+PUBLIC = {"sign-in/", "sign-out/", "act/<str:token>/", *(f"schemas/{name}.json" for name in schemas.NAMES)}
 QUERIES = ("9" * 40, "²\x00", "1@2@3", "//evil.test/" + "x" * 20_000, BAD)
 NAMES = (
     *("page", "state", "kind", "mode", "cluster", "severity", "workspace", "profile", "task", "period", "cause", "by"),

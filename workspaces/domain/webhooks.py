@@ -1,6 +1,6 @@
 """What webhooks are told: the body of each message, small whatever happens, and of one shape a type. Pure.
 
-Thin: it says what alerts and leads to the evidence by ids and addresses; what an agent or a tool said is not in it.
+Thin: it says what alerts, and leads to the evidence by ids and addresses instead of carrying it.
 The shapes are published as JSON schemas (schemas/NAME.json). A changed shape is another type: `.v2`.
 """
 

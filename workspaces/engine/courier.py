@@ -10,6 +10,7 @@ killed, another one sends after the lease (actions/sendings.py).
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import random
@@ -20,11 +21,12 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from django.conf import settings
-from django.db import connection
+from django.db import Error, connection, connections
 
 from workspaces.actions import sendings
 from workspaces.actions.sendings import Claimed, Result
 from workspaces.domain.endpoints import AttemptOutcome
+from workspaces.engine.keeper import outside_the_pool
 from workspaces.queries.action_links import with_tokens
 from workspaces.queries.database import is_away
 
@@ -119,14 +121,14 @@ class Courier:
             loop = asyncio.new_event_loop()
             # names are resolved in threads: as many as there are tries, for a name server may hang as well
             loop.set_default_executor(ThreadPoolExecutor(self._most, thread_name_prefix="courier-names"))
-            self._database = ThreadPoolExecutor(DATABASE_THREADS, thread_name_prefix="courier-database")
+            self._database = ThreadPoolExecutor(DATABASE_THREADS, "courier-database", _connect)
             try:
                 loop.run_until_complete(self._work(loop))
             except Exception:
                 logger.exception("the courier stumbled; it goes on")
             finally:
                 self._loop = None
-                self._database.shutdown(wait=False)
+                _disconnect(self._database)
                 loop.close()  # without waiting for a name server that hangs
             if self._told_to_end.wait(self._poll_s):
                 return
@@ -224,10 +226,29 @@ class Courier:
         def ask() -> T:
             try:
                 return what()
-            finally:
-                connection.close()  # back to the pool
+            except Error:
+                connection.close()  # it may be broken: the next one opens anew
+                raise
 
         return asyncio.get_running_loop().run_in_executor(self._database, ask)
+
+
+def _connect() -> None:
+    """Each thread has a connection of its own: tasks may have all of the pool's for a while."""
+    connections["default"] = outside_the_pool()
+
+
+def _disconnect(threads: ThreadPoolExecutor) -> None:
+    together = threading.Barrier(DATABASE_THREADS)
+
+    def close() -> None:
+        connection.close()
+        with contextlib.suppress(threading.BrokenBarrierError):
+            together.wait(2.0)  # so that no thread closes twice, and another one not at all
+
+    for _ in range(DATABASE_THREADS):
+        threads.submit(close)
+    threads.shutdown(wait=False)
 
 
 async def send(claimed: Claimed) -> Result:

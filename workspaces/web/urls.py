@@ -24,6 +24,7 @@ from .views import (
     profiles,
     quota,
     reconciliation,
+    schemas,
     sleep,
     terminal,
     tool_servers,
@@ -95,6 +96,7 @@ urlpatterns = [
     path("workspaces/<int:workspace_id>/terminal/<int:command_id>/output/", terminal.output, name="terminal-output"),
     path("workspaces/<int:workspace_id>/isolation/", isolation.set_isolation, name="workspace-isolation"),
     path("nodes/", nodes.index, name="nodes"),
+    *(path(f"schemas/{name}.json", schemas.show, {"name": name}, name=f"schema-{name}") for name in schemas.NAMES),
     path("prices/", prices.index, name="prices"),
     path("workspaces/<int:workspace_id>/members/", workspaces.set_member, name="workspace-member"),
 ]
