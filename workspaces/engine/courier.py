@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 from django.conf import settings
 from django.db import Error, connection, connections
 
-from workspaces.actions import sendings
+from workspaces.actions import alerts, sendings
 from workspaces.actions.sendings import Claimed, Result
 from workspaces.domain.endpoints import AttemptOutcome
 from workspaces.engine.keeper import outside_the_pool
@@ -47,17 +47,17 @@ T = TypeVar("T")
 
 
 def digest() -> int:
-    """Make of what was signalled what is to be told. Returns how much there was."""
-    return 0
+    """Make of what was signalled, and of what time has brought, what is to be told. Returns how much there was."""
+    return alerts.digest() + alerts.due()
 
 
 class Courier:
-    """Of one process. `look` finds what is to be told; `send` is how one message goes out."""
+    """Of one process. `look` finds what is to be told, and says how much it was: it looks again until there is none."""
 
     def __init__(
         self,
         *,
-        look: Callable[[], object] | None = None,
+        look: Callable[[], int] | None = None,
         poll_s: float = POLL_S,
         in_the_air: int = IN_THE_AIR,
         failing_in_the_air: int = FAILING_IN_THE_AIR,
@@ -155,7 +155,8 @@ class Courier:
             self._news.clear()
             if await self._asked(self._look):
                 self._due.set()
-            await self._until(self._news)
+            else:
+                await self._until(self._news)
 
     async def _sending(self) -> None:
         while not self._ending.is_set():
