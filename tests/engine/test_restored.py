@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-import pytest
+from datetime import timedelta
 
-from tests.harness import events, scripted_task, work
+import pytest
+from django.utils import timezone
+
+from tests.harness import events, make_user, scripted_task, work
 from workspaces.actions import steps
 from workspaces.actions.errors import FenceLost
 from workspaces.actions.leases import claim
-from workspaces.actions.restored import task_restored, unfinished_tasks, workspaces_restored
+from workspaces.actions.restored import alerts_restored, task_restored, unfinished_tasks, workspaces_restored
 from workspaces.domain.states import TaskStatus
 from workspaces.engine.boxes import sandbox_for
-from workspaces.models import Checkpoint, Message, Task, ToolCall, Workspace
+from workspaces.models import ActionLink, Checkpoint, Delivery, Endpoint, Message, Task, ToolCall, Workspace
 from workspaces.queries.disks import saved_disk
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -100,3 +103,32 @@ def test_a_workspace_without_a_task_gets_what_its_last_task_left() -> None:
     task = work(scripted_task(SCENARIO))
     last = Checkpoint.objects.filter(task=task).order_by("-seq")[0]
     assert saved_disk(workspace_of(task)).snapshot == last.snapshot
+
+
+def test_what_waited_to_be_sent_is_given_up_and_no_old_link_acts() -> None:
+    user = make_user()
+    endpoint = Endpoint.objects.create(
+        name="desk", kind="webhook", owner=user, address="https://example.com", created_by=user,
+        failing_since=timezone.now(), failures=3,
+    )  # fmt: skip
+    until = timezone.now() + timedelta(hours=1)
+    waits, arrived = (
+        Delivery.objects.create(
+            endpoint=endpoint, type="endpoint.test.v1", body={}, state=state, expires_at=until, leased_until=until
+        )
+        for state in ("pending", "delivered")
+    )
+    unused, used = (
+        ActionLink.objects.create(
+            action="acknowledge", endpoint=endpoint, delivery=arrived, acts_as=user, expires_at=until, used_at=used_at
+        )
+        for used_at in (None, timezone.now())
+    )
+    alerts_restored()
+    for row in (endpoint, waits, arrived, unused, used):
+        row.refresh_from_db()
+    assert (waits.state, waits.leased_until, waits.fence) == ("failed", None, 1)
+    assert "restored from a backup" in waits.error
+    assert arrived.state == "delivered"
+    assert (unused.revoked_at is None, used.revoked_at is None) == (False, True)
+    assert (endpoint.state, endpoint.failing_since, endpoint.failures) == ("enabled", None, 0)

@@ -15,7 +15,7 @@ from tests.engine.test_budgets import PRICED, STEPS, account, budget
 from tests.engine.test_ladder import loop_task, looping, question
 from tests.harness import SEND_INVOICE, check_history, quota_pool, scripted_task, work
 from tests.quota_calls import caller
-from workspaces.actions import budget_signals
+from workspaces.actions import alert_signals, budget_signals
 from workspaces.actions.budget_settings import change_budget, end_budget
 from workspaces.actions.escalations import answer_escalation
 from workspaces.actions.incidents import report, resolve_incident
@@ -236,3 +236,20 @@ def test_a_sandbox_that_does_not_start_is_told_until_it_does(monkeypatch: pytest
     Workspace.objects.filter(pk=task.workspace_id).update(state="asleep")
     assert lifecycle.wake(task.workspace_id).awake
     assert len(told()) == 2
+
+
+def test_old_signals_go_when_their_trouble_is_over_and_were_digested() -> None:
+    task = work(loop_task(9))
+    alone = held_task()
+    answer_escalation(question(alone).pk, decision=Decision.REJECT, actor=alone.created_by, words="no")
+    long_ago = timezone.now() - timedelta(days=31)
+    AlertSignal.objects.update(at=long_ago)
+    assert alert_signals.forget_old() == 0, "nobody has digested them"
+    AlertSignal.objects.update(digested_at=long_ago)
+    assert alert_signals.forget_old() == 2
+    assert told() == ["incident began", "escalation_opened began"], "they go on"
+    check_history(task)
+    answer_escalation(question(task).pk, decision=Decision.GIVE_UP, actor=task.created_by, words="no use")
+    AlertSignal.objects.filter(edge="ended").update(at=long_ago, digested_at=long_ago)
+    assert alert_signals.forget_old() == 4
+    assert told() == ["task_failed happened"]

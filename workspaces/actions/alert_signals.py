@@ -6,9 +6,10 @@ Lost is nothing: a signal is committed exactly when the incident, the question o
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
+from django.db.models import Exists, OuterRef, Q
 from django.db.models.functions import Now
 
 from workspaces import dispatch
@@ -18,6 +19,10 @@ from workspaces.domain.text import clean_json, clean_text, clip
 from workspaces.models import AlertSignal, Task
 
 WORDS_CHARS = 2000
+KEPT = timedelta(days=30)  # of what is over: a rule's preview looks at it
+BATCH = 5_000
+# what a watch ends, and no signal (actions/alert_watches.py)
+ENDED_BY_OTHERS = (AlertKind.QUOTA_EXHAUSTED.value,)
 
 
 def signal(
@@ -60,3 +65,14 @@ def signal(
         **{f"{name}_id": value for name, value in ids.items()},
     )
     dispatch.alerts()
+
+
+def forget_old() -> int:
+    """Drop what was digested long ago and is over; what goes on stays, however old. Returns how many went."""
+    told = AlertSignal.objects.filter(digested_at__lt=Now() - KEPT, at__lt=Now() - KEPT, kind__in=list(AlertKind))
+    end = AlertSignal.objects.filter(
+        subject=OuterRef("subject"), kind=OuterRef("kind"), edge=Edge.ENDED.value, pk__gte=OuterRef("pk")
+    )
+    over = told.filter(Q(edge=Edge.HAPPENED.value) | Q(kind__in=ENDED_BY_OTHERS) | Exists(end))
+    going = over.order_by("pk").values_list("pk", flat=True)[:BATCH]  # a beginning before its end
+    return AlertSignal.objects.filter(pk__in=list(going)).delete()[0]

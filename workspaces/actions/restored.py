@@ -4,9 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from django.db import transaction
+from django.db.models import F
+
+from workspaces.domain.endpoints import DeliveryState
 from workspaces.domain.events import EventKind
 from workspaces.domain.states import TaskStatus, WaitingFor
-from workspaces.models import AlertWatch, Heartbeat, Leftover, Node, Snapshot, StorageMeter, Task, Workspace
+from workspaces.models import (
+    ActionLink,
+    AlertWatch,
+    Delivery,
+    Endpoint,
+    Heartbeat,
+    Leftover,
+    Node,
+    Snapshot,
+    StorageMeter,
+    Task,
+    Workspace,
+)
 
 from . import budget_holds
 from .clock import database_now
@@ -18,6 +34,7 @@ UNDONE = (
     "This installation was restored from a backup. The files are as they were before {calls}; what that changed in "
     "files is not there. Look at the files before you go on, and do it again where it is needed."
 )
+NOT_SENT = "Not sent: the installation was restored from a backup, and it may have arrived before that."
 
 
 def workspaces_restored(disks: Mapping[int, Snapshot]) -> None:
@@ -29,6 +46,19 @@ def workspaces_restored(disks: Mapping[int, Snapshot]) -> None:
     budget_holds.nothing_runs()
     StorageMeter.objects.update(at=database_now())  # what was stored meanwhile was not stored here
     all_stopped(disks)
+
+
+def alerts_restored() -> None:
+    """Nothing of what waited to be sent goes out by surprise: it may have arrived, and what it tells may be long over.
+    It can be sent again by hand. No link that was ever sent acts here. An endpoint has not failed while nobody sent.
+    """
+    with transaction.atomic():
+        now = database_now()
+        Delivery.objects.filter(state=DeliveryState.PENDING.value).update(
+            state=DeliveryState.FAILED.value, error=NOT_SENT, finished_at=now, leased_until=None, fence=F("fence") + 1
+        )
+        ActionLink.objects.filter(used_at=None, revoked_at=None).update(revoked_at=now)
+        Endpoint.objects.update(failing_since=None, failures=0, held_until=None)
 
 
 def task_restored(task_id: int, *, made_at: str, snapshot: Snapshot | None, undone: Sequence[str]) -> None:

@@ -17,7 +17,7 @@ from django.core.management import call_command
 from django.db import connection
 
 from agentdesk import environment
-from workspaces.actions.restored import task_restored, unfinished_tasks, workspaces_restored
+from workspaces.actions.restored import alerts_restored, task_restored, unfinished_tasks, workspaces_restored
 from workspaces.engine.backup import dump, manifest
 from workspaces.engine.backup.manifest import BackupError, Manifest
 from workspaces.engine.boxes import driver_named, sandbox_for
@@ -140,6 +140,7 @@ def _settle(made: Manifest) -> Counter[str]:
             _put_back(workspace, state.snapshot)
             disks[workspace.pk] = state.snapshot
     workspaces_restored(disks)
+    alerts_restored()
     holders = dict(Workspace.objects.exclude(held_by=None).values_list("held_by", "pk"))
     for task_id in unfinished_tasks():
         state = found[holders[task_id]] if task_id in holders else SavedDisk(None)
