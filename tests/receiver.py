@@ -8,7 +8,7 @@ the process: everything goes through files in FOLDER, so that it outlives a kill
 
 - `NAME.secrets`: one a line; any of them verifies. Without the file the path /NAME is a 404.
 - `NAME.behaviour`: JSON: `delay_s` before it answers, `status` instead of 200 (then nothing is accepted), `headers`,
-  `body` of the answer.
+  `body` of the answer; `once`: an id that was accepted before is answered with 200 and refused, as it should be.
 - `NAME.die`: the next request that is accepted is the last: the process ends itself without an answer. Once.
 - `accepted.jsonl`, `refused.jsonl`: what came, in order.
 """
@@ -155,6 +155,12 @@ class _Server(ThreadingHTTPServer):
             os.write(self._files[name], json.dumps(arrival).encode() + b"\n")
             os.fdatasync(self._files[name])
 
+    def has(self, name: str, id_: str) -> bool:
+        with self._lock:
+            lines = (self.folder / "accepted.jsonl").read_text().splitlines()
+        known = [json.loads(line) for line in lines]
+        return any(one["endpoint"] == name and one["id"] == id_ for one in known)
+
 
 def _opened(path: Path) -> int:
     """For appending; half a line that a killed predecessor left goes first: nobody was told that it arrived."""
@@ -195,8 +201,11 @@ class _Request(BaseHTTPRequestHandler):
         }
         wrong = _wrong(raw, headers, secrets)
         status = 400 if wrong else int(behaviour.get("status", 200))
-        if status >= 300:
-            self.server.write("refused.jsonl", arrival | {"refused": wrong or f"answered {status}"})
+        seen = bool(behaviour.get("once")) and not wrong and self.server.has(name, arrival["id"])
+        if status >= 300 or seen:
+            self.server.write(
+                "refused.jsonl", arrival | {"refused": wrong or ("seen before" if seen else f"answered {status}")}
+            )
         else:
             self.server.write("accepted.jsonl", arrival)
             with contextlib.suppress(FileNotFoundError):

@@ -257,9 +257,7 @@ def _delivered(endpoint: Endpoint, row: Delivery, now: datetime) -> None:
         state=S.DELIVERED.value, finished_at=now, leased_until=None, next_at=now, error=""
     )
     failing_since = endpoint.failing_since
-    Endpoint.objects.filter(pk=endpoint.pk).update(
-        succeeded_at=now, failing_since=None, failures=0, held_until=None, owner_told_at=None
-    )
+    Endpoint.objects.filter(pk=endpoint.pk).update(succeeded_at=now, failing_since=None, failures=0, held_until=None)
     if failing_since is not None and now - failing_since >= RECOVERED_AFTER:
         waits = Delivery.objects.filter(endpoint=endpoint, state=S.PENDING.value, next_at__gt=now)
         waits.filter(Q(leased_until=None) | Q(leased_until__lte=now)).update(next_at=now)
