@@ -16,9 +16,11 @@ from django.core.management import CommandError, call_command
 from django.db import connection
 
 from tests.harness import SEND_INVOICE, make_user, make_workspace, scripted_profile, work
+from tests.web.linked import make_endpoint
 from workspaces.actions.budget_settings import create_budget
 from workspaces.actions.escalations import answer_escalation
 from workspaces.actions.incidents import report, respond
+from workspaces.actions.link_use import use_link
 from workspaces.actions.metering import sandbox_read
 from workspaces.actions.pen import writing
 from workspaces.actions.reconciliation import bring_export, choose_columns
@@ -29,7 +31,7 @@ from workspaces.domain.incidents import Evidence, Finding, IncidentKind, Rung, S
 from workspaces.domain.provider_exports import ColumnMap
 from workspaces.domain.states import BudgetPeriod, BudgetScope, PauseMode, TaskStatus
 from workspaces.engine.boxes import driver_for
-from workspaces.models import Checkpoint, Escalation, Snapshot, Task, UsageImport, User
+from workspaces.models import ActionLink, Checkpoint, Escalation, Snapshot, Task, UsageImport, User
 from workspaces.queries.integrity import RULES, verify
 from workspaces.sandboxes.base import MachineUsage
 
@@ -94,6 +96,21 @@ def answer_all(task: Task, decision: Decision = Decision.APPROVE, words: str = "
     return work(task)
 
 
+def approve_by_link(task: Task) -> Task:
+    asked = Escalation.objects.select_related("tool_call").get(task=task, status="open")
+    person = task.created_by
+    link = ActionLink.objects.create(
+        action="approve",
+        endpoint=make_endpoint(person, person),
+        escalation=asked,
+        arguments_hash=asked.tool_call.arguments_hash,
+        acts_as=person,
+        expires_at=asked.deadline,
+    )
+    use_link(link.uid, actor=None, address="10.0.0.1")
+    return work(task)
+
+
 @pytest.fixture(scope="module")
 def ids(django_db_setup: None, django_db_blocker: Any) -> Iterator[dict[str, int]]:
     """done: with a rollback, a replay and an approval; forked from it and paused; waiting; always: its held
@@ -126,7 +143,7 @@ def ids(django_db_setup: None, django_db_blocker: Any) -> Iterator[dict[str, int
                 workspace=make_workspace(user), profile_version=version, instruction="Do it.", actor=user
             )
 
-        done = answer_all(work(new()))
+        done = approve_by_link(work(new()))
         assert done.status == TaskStatus.SUCCEEDED
         first = Checkpoint.objects.filter(task=done, step_number=1).order_by("seq").last()
         assert first is not None
@@ -402,6 +419,15 @@ WAYS: list[tuple[str, str, str]] = [
      "UPDATE workspaces_incident SET evidence = jsonb_set(evidence, '{{0,seq}}', '99999') WHERE task_id = {done}"),
     ("incident-evidence", "an incident has no evidence",
      "UPDATE workspaces_incident SET evidence = '[]' WHERE task_id = {done}"),
+    ("links", "a link was used when it was over", "UPDATE workspaces_actionlink SET expires_at = used_at"),
+    ("links", "a link was used although it was revoked",
+     "UPDATE workspaces_actionlink SET revoked_at = used_at - interval '1 s'"),
+    ("links", "the audit log does not know of a link",
+     "DELETE FROM workspaces_auditentry WHERE action = 'link.approve'"),
+    ("links", "a link was used and can be used again", "UPDATE workspaces_actionlink SET used_at = NULL"),
+    ("link-answers", "a link approved other arguments",
+     "UPDATE workspaces_actionlink SET arguments_hash = repeat('0', 64)"),
+    ("link-answers", "somebody else approved", "UPDATE workspaces_approval SET given_by_id = 0"),
     ("signalled-incidents", "an incident was not signalled",
      "DELETE FROM workspaces_alertsignal WHERE task_id = {done} AND kind = 'incident'"),
     ("signalled-incidents", "an incident got graver in silence",

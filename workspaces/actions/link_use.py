@@ -73,6 +73,7 @@ def use_link(uid: uuid.UUID, *, actor: User | None, address: str, words: str = "
             reason=taken(words, "reason", MESSAGE_CHARS),
             data={
                 "by": "link",
+                "link": link.pk,
                 "endpoint": link.endpoint_id,
                 "endpoint_name": link.endpoint.name,
                 "address": address[:64],

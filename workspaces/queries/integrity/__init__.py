@@ -18,7 +18,7 @@ from workspaces.domain.integrity import Broken, Link, broken_links, fits_hash
 from workspaces.models import Event, Step, Task, ToolCall
 from workspaces.queries.contexts import NotRebuilt, request_of
 
-from . import budgets, calls, contexts, incidents, quotas, scratchpad, signals, tasks, trace, usage
+from . import budgets, calls, contexts, incidents, links, quotas, scratchpad, signals, tasks, trace, usage
 from .rule import Rule
 
 CHAIN = Rule("chain", "each event holds the hash of the one before and of itself, branch after branch", "event", "")
@@ -41,6 +41,7 @@ RULES = [
     *contexts.RULES,
     *incidents.RULES,
     *signals.RULES,
+    *links.RULES,
     REQUESTS,
 ]
 NO_TASKS = {"usageimport"}  # tables whose rows are of no task
@@ -111,6 +112,7 @@ def _count(table: str, task_id: int | None) -> int:
         "task": "pk",
         "workspace": "tasks",
         "approval": "tool_call__task",
+        "actionlink": "escalation__task",
         "ledgerentry": "tool_call__task",
         "budgetaccount": "budget__task",
         "quotapool": "claims__task",
