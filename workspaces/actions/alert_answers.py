@@ -14,7 +14,7 @@ from workspaces.domain.alerts import AlertState, Via
 from workspaces.domain.text import clean_text
 from workspaces.models import Alert, AuditEntry, User
 
-from .alert_log import pace_of, record, standing_of, store, tell
+from .alert_log import pace_of, record, standing_of, store, write_history
 from .clock import database_now
 from .errors import Refused
 from .words import taken
@@ -34,7 +34,7 @@ def acknowledge_alert(alert_id: int, *, actor: User, reason: str = "", via: Via 
         words = reason or f"{actor} deals with it."
         entries = record(alert, move, now, words=words, actor=actor, via=via)
         store([alert])
-        tell(alert.rule, entries)
+        write_history(alert.rule, entries)
         _audit("alert.acknowledge", alert, actor, reason, via)
         return alert
 
@@ -56,7 +56,7 @@ def resolve_alert(alert_id: int, *, actor: User, reason: str, via: Via = Via.PAG
         move = alerting.resolve(standing, pace_of(alert.rule), now)
         entries = record(alert, move, now, words=reason, actor=actor, via=via)
         store([alert])
-        tell(alert.rule, entries)
+        write_history(alert.rule, entries)
         _audit("alert.resolve", alert, actor, reason, via)
         return alert
 

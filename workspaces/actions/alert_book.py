@@ -21,7 +21,7 @@ from workspaces.domain.text import clip
 from workspaces.models import Alert, AlertMember, AlertRule, AlertSignal
 from workspaces.queries.alert_matching import matcher_of, names_of
 
-from .alert_log import WORDS_CHARS, Entry, pace_of, record, standing_of, store, tell
+from .alert_log import WORDS_CHARS, Entry, pace_of, record, standing_of, store, write_history
 
 LOCK = 7_411_907  # the advisory lock of whoever moves alerts in bulk
 IDS = ("task", "workspace", "user", "profile", "pool", "incident", "escalation", "budget", "endpoint")
@@ -120,10 +120,8 @@ def _end_what_is_over(lines: Mapping[str, Line]) -> None:
 
 
 def _active_members(rule: AlertRule, lines: Iterable[str]) -> dict[str, AlertMember]:
-    """Under the rows of their alerts, which are locked in order of their ids."""
     found = AlertMember.objects.filter(alert__rule=rule, subject__in=list(lines), ended_at=None)
-    _locked({member.alert_id for member in found})
-    return {member.subject: member for member in found.select_related("alert")}
+    return {member.subject: member for member in found}
 
 
 def _locked(ids: Iterable[int]) -> dict[int, Alert]:
@@ -235,7 +233,7 @@ def write(book: Book, works: Sequence[Work]) -> None:
         Alert.objects.filter(pk__in=gone).delete()
     store([work.alert for work in kept])
     _store_members(book, kept)
-    tell(book.rule, entries)
+    write_history(book.rule, entries)
 
 
 def _title(book: Book, works: Sequence[Work]) -> None:

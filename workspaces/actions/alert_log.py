@@ -136,12 +136,12 @@ def store(alerts: Sequence[Alert]) -> None:
         live.alerts_changed()
 
 
-def tell(rule: AlertRule, entries: Iterable[Entry]) -> None:
+def write_history(rule: AlertRule, entries: Iterable[Entry]) -> None:
     """Their history, and a delivery to each endpoint where somebody is told. After `store` and the members."""
     entries = list(entries)
-    told = [entry for entry in entries if entry.message is not None]
     for entry in entries:
         entry.change.alert_id = entry.shown.pk = entry.alert.pk
+    told = [entry for entry in entries if entry.message is not None]
     endpoints = _endpoints(rule) if told else []
     if endpoints:
         for entry, payload in zip(told, payloads(rule, told), strict=True):

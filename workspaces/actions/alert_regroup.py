@@ -15,7 +15,7 @@ from workspaces.models import Alert, AlertMember, AlertRule, AlertSignal
 from workspaces.queries.alert_matching import matcher_of
 
 from .alert_book import IDS, NOTHING, take_up
-from .alert_log import pace_of, record, standing_of, store, tell
+from .alert_log import pace_of, record, standing_of, store, write_history
 
 
 def retime(rule: AlertRule, now: datetime) -> None:
@@ -28,7 +28,7 @@ def retime(rule: AlertRule, now: datetime) -> None:
         standing = alerting.repaced(standing_of(alert), pace)
         entries += record(alert, alerting.tick(standing, pace, now), now, words=alert.words)
     store(rows)
-    tell(rule, entries)
+    write_history(rule, entries)
 
 
 def end_all(rule: AlertRule, now: datetime, why: str) -> None:

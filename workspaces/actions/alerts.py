@@ -28,7 +28,7 @@ from workspaces.queries.database import is_away
 from .alert_answers import acknowledge_alert as acknowledge_alert
 from .alert_answers import resolve_alert as resolve_alert
 from .alert_book import IDS, NOTHING, alert_lock, take_up
-from .alert_log import Entry, pace_of, record, standing_of, store, tell
+from .alert_log import Entry, pace_of, record, standing_of, store, write_history
 from .clock import database_now
 
 logger = logging.getLogger(__name__)
@@ -229,7 +229,7 @@ def _move(ids: Sequence[int], how: Callable[[Alert, AlertRule, datetime], list[E
             for rule, alerts in of_rule.items():
                 entries = [entry for alert in alerts for entry in how(alert, rule, now)]
                 store(alerts)
-                tell(rule, entries)
+                write_history(rule, entries)
             return len(rows)
     except Exception as why:
         if is_away(why):

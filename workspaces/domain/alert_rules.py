@@ -97,9 +97,13 @@ class Matcher:
 
 
 def trouble_of(happening: Happening) -> str:
-    """What the happening is a part of: a question about an incident, and its delay, are the incident's trouble."""
+    """What the happening is a part of. A question about an incident, and its delay, are the incident's trouble; all
+    thresholds of a budget are one.
+    """
     if happening.incident is not None:
         return f"incident:{happening.incident}"
+    if happening.budget is not None:
+        return f"budget:{happening.budget}"
     if happening.escalation is not None:
         return f"escalation:{happening.escalation}"
     return happening.subject
@@ -160,16 +164,17 @@ class Names:
     endpoints: Mapping[int, str] = field(default_factory=dict)
 
 
-def what(happening: Happening) -> str:
-    if happening.kind is K.INCIDENT and happening.detail in {kind.value for kind in IncidentKind}:
-        return INCIDENTS[IncidentKind(happening.detail)].name
-    return WHAT[happening.kind]
+def what(kind: AlertKind, detail: str) -> str:
+    if kind is K.INCIDENT and detail in {each.value for each in IncidentKind}:
+        return INCIDENTS[IncidentKind(detail)].name
+    return WHAT[kind]
 
 
 def title_of(rule_name: str, matcher: Matcher, happening: Happening, names: Names) -> str:
     """What happened, to what. Of a group of different kinds, the rule's name says what."""
     grouped = matcher.group_of(happening) != trouble_of(happening)
-    said = rule_name if grouped and (len(matcher.kinds) > 1 or matcher.group_by is G.RULE) else what(happening)
+    mixed = matcher.group_by is G.RULE or (len(matcher.kinds) > 1 and matcher.group_by is not G.TASK)
+    said = rule_name if grouped and mixed else what(happening.kind, happening.detail)
     place = _group_place(matcher.group_by, happening, names) if grouped else _place(happening, names)
     return clip(f"{said}: {place}" if place else said, TITLE_CHARS)
 
