@@ -130,6 +130,8 @@ def test_it_comes_up_serves_and_stops_on_ctrl_c_leaving_nothing(home: Path) -> N
         status, body = running.get("/readyz")
         assert status == 200
         assert json.loads(body)["migrations"] == "ok"
+        beating = '"workers": "ok", "scheduler": "ok"'
+        eventually(lambda: beating in running.get("/readyz")[1])
         status, page = running.get("/sign-in/")
         assert status == 200
         assert "<form" in page

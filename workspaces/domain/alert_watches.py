@@ -9,7 +9,7 @@ or was restored, begins anew and does not cry wolf.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from workspaces.domain.alerts import AlertKind, Edge, Happening, RuleScope
@@ -36,9 +36,10 @@ class Trouble:
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
-    """What a rule may see. `workspaces`: None is all; otherwise those that `owner` is a member of. `owner`: None where
-    the rule is the site's, or of its staff.
+class View:
+    """How a rule looks at troubles. `workspaces`: None is all; otherwise those that `owner` is a member of.
+
+    `owner`: None where the rule is the site's, or of its staff.
     """
 
     scope: RuleScope = RuleScope.SITE
@@ -50,14 +51,29 @@ class Sight:
     def whole(self) -> bool:
         return self.workspaces is None and self.scope is RuleScope.SITE
 
-    def covers(self, trouble: Trouble) -> bool:
-        """Of what somebody spends only staff and that person know."""
-        if trouble.whom is None:
-            return self.whole
+    def of(self, trouble: Trouble) -> Happening | None:
+        """The trouble as the rule's: what is of many (a pool) says that it is in the rule's scope. None: it is not.
+
+        Of what somebody spends only staff and that person know.
+        """
         happening = trouble.happening
         if happening.kind is AlertKind.SPEND_RATE and self.owner is not None and happening.user != self.owner:
-            return False
-        return self.whole or any(self.sees(each) for each in trouble.whom)
+            return None
+        if self.whole:
+            return happening
+        theirs = [each for each in trouble.whom or () if self.sees(each)]
+        if not theirs:
+            return None
+        match self.scope:
+            case RuleScope.USER:
+                return replace(happening, user=self.scope_id)
+            case RuleScope.WORKSPACE:
+                return replace(happening, workspace=self.scope_id)
+            case RuleScope.PROFILE:
+                of_owner = happening.workspace if self.owner is None else min(each.workspace for each in theirs)
+                return replace(happening, profile=self.scope_id, workspace=of_owner)
+            case _:
+                return happening
 
     def sees(self, whom: Whom) -> bool:
         if self.workspaces is not None and whom.workspace not in self.workspaces:
@@ -74,19 +90,25 @@ class Sight:
 
 
 def differences(
-    now: Iterable[Trouble], active: Mapping[str, Severity], *, kind: AlertKind, at_s: float, over: str
+    now: Iterable[Happening],
+    active: Mapping[str, Severity],
+    *,
+    kind: AlertKind,
+    at_s: float,
+    over: str,
+    severity_of: Callable[[Happening], Severity],
 ) -> list[Happening]:
-    """What began, became graver or ended for a rule, in that order. `active`: its members that go on, by subject."""
+    """What began, became graver or ended for a rule, in that order. `active`: its members that go on, by subject, as
+    grave as the rule called them. `severity_of`: what it would call them now."""
     began: list[Happening] = []
     worse: list[Happening] = []
     holds: set[str] = set()
-    for trouble in now:
-        happening = trouble.happening
+    for happening in now:
         holds.add(happening.subject)
         if happening.subject not in active:
             if len(began) < MOST_AT_ONCE:
                 began.append(happening)
-        elif happening.severity.rank > active[happening.subject].rank:
+        elif severity_of(happening).rank > active[happening.subject].rank:
             worse.append(replace(happening, edge=Edge.WORSE))
     ended = [
         Happening(kind, Edge.ENDED, subject, at_s, severity, words=over)

@@ -86,13 +86,14 @@ def _lives(process: Process, seconds: float, now_s: float) -> bool:
 
 
 def _missing(here: Sequence[Process], seconds: float, now_s: float) -> list[Process]:
-    """Those that fell silent untold, as far as no later one on their host took their place."""
-    gone = sorted((p for p in here if not p.ending and now_s - p.seen_s > seconds), key=lambda p: p.seen_s)
-    places = sorted((p.started_s for p in here if now_s - p.seen_s <= seconds), reverse=True)
+    """Those that fell silent untold, as far as no later one on their host took their place, each one's alone."""
+    starts = sorted(each.started_s for each in here)
     missing = []
-    for process in reversed(gone):  # whoever fell silent last can only be followed by the newest
-        if places and places[0] >= process.seen_s:
-            places.pop(0)
+    for process in sorted(here, key=lambda each: -each.seen_s):  # the last can only be followed by the newest
+        if process.ending or now_s - process.seen_s <= seconds:
+            continue
+        if starts and starts[-1] >= process.seen_s:
+            starts.pop()
         else:
             missing.append(process)
     return missing

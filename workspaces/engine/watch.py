@@ -17,7 +17,8 @@ from collections.abc import Callable
 
 from django.db import DatabaseError, InterfaceError, connection, connections
 
-from workspaces.actions import heartbeats
+from agentdesk.health import broker_answers
+from workspaces.actions import alert_watches, heartbeats
 from workspaces.domain.states import ProcessRole
 from workspaces.engine.keeper import outside_the_pool
 from workspaces.queries.database import is_away
@@ -91,6 +92,7 @@ class Watch:
     def _once(self) -> None:
         if self._heart is not None:
             self._heart.beat(ending=self._ending)
+        alert_watches.look(broker_answers=broker_answers)
 
 
 def _away(part: Callable[[], None]) -> Exception | None:

@@ -7,22 +7,22 @@ event changes has no index of its own, on purpose: it would make each step deare
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from django.db import connection
 from django.db.models import Q
 
-from workspaces.domain.alert_watches import Sight, Whom
-from workspaces.domain.alerts import AlertKind, AlertState, RuleScope
+from workspaces.domain.alert_watches import Whom
+from workspaces.domain.alerts import AlertKind
 from workspaces.domain.incidents import Severity
 from workspaces.domain.quotas import DAY_S, WINDOW_S, Limits, PoolState
 from workspaces.domain.states import Circuit, TaskStatus
 from workspaces.domain.watch_quota import PoolDay, PressedPool
 from workspaces.domain.watch_site import FailingNode, Process, Queue
 from workspaces.domain.watch_work import HOUR_S, QuietTask, Spent
-from workspaces.models import AlertMember, AlertRule, Membership, Node, QuotaMinute, QuotaPool, User
+from workspaces.models import AlertMember, AlertRule, Node, QuotaMinute, QuotaPool, User
 
 from .heartbeats import seen_lately
 
@@ -47,31 +47,11 @@ def watching_rules(kinds: Collection[AlertKind]) -> dict[AlertKind, list[AlertRu
     return found
 
 
-def sights(rules: Iterable[AlertRule]) -> dict[int, Sight]:
-    """What each may see, by its id. Who may not sign in sees nothing."""
-    rules = list(rules)
-    bound = {rule.owner_id for rule in rules if rule.owner and not rule.owner.is_staff}
-    member: dict[int, set[int]] = defaultdict(set)
-    if bound:
-        for user, workspace in Membership.objects.filter(user__in=bound).values_list("user", "workspace"):
-            member[user].add(workspace)
-    return {rule.pk: _sight(rule, member) for rule in rules}
-
-
-def _sight(rule: AlertRule, member: dict[int, set[int]]) -> Sight:
-    scope_id = rule.user_id or rule.workspace_id or rule.profile_id
-    scope = RuleScope(rule.scope)
-    owner = rule.owner
-    if owner is None or (owner.is_staff and owner.is_active):
-        return Sight(scope, scope_id)
-    return Sight(scope, scope_id, frozenset(member[owner.pk] if owner.is_active else ()), owner.pk)
-
-
 def active_members(kind: AlertKind) -> dict[int, dict[str, Severity]]:
-    """Of every rule's alerts that are not over: subject and severity, by the rule's id. Of any rule: also one that
-    watches no longer has what it said to be taken back."""
+    """Subject and severity of what goes on, by the rule's id. Also what a person has called resolved: it is not to come
+    back before it is over. Of any rule: one that watches no longer has what it said to be taken back."""
     found: dict[int, dict[str, Severity]] = defaultdict(dict)
-    members = AlertMember.objects.filter(kind=kind.value, ended_at=None).exclude(alert__state=AlertState.RESOLVED.value)
+    members = AlertMember.objects.filter(kind=kind.value, ended_at=None).order_by("pk")
     for rule, subject, severity in members.values_list("alert__rule", "subject", "severity"):
         found[rule][subject] = Severity(severity)
     return dict(found)
