@@ -311,6 +311,11 @@ def test_a_condition_that_cannot_be_read_does_not_stop_the_others(monkeypatch: p
     assert row.error == "ValueError: torn"
     assert row.failing_since is not None
     assert goes_on(site) == {"workers", "scheduler"}
+    queue = rule_for(K.QUEUE_UNHEALTHY)
+    AlertWatch.objects.filter(pk=row.pk).update(failing_since=ago(300))
+    AlertWatch.objects.filter(kind=K.QUEUE_UNHEALTHY.value).delete()
+    alert_watches.look(broker_answers=lambda: True)
+    assert goes_on(queue) == {"queue:watch-quota_exhausted"}, "who would be told nothing is told that"
     AlertWatch.objects.filter(pk=row.pk).update(looked_at=ago(60))
     alert_watches.look(broker_answers=lambda: True)
     row.refresh_from_db()

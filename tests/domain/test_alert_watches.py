@@ -226,6 +226,8 @@ def test_the_queue_is_clogged_by_a_task_or_a_signal_that_nobody_takes_up() -> No
     assert found(Queue(3, NOW - 120, 9, NOW - 120, True)) == ["queue:due", "queue:signals"]
     assert found(Queue(3, NOW - 10**6, 9, NOW - 10**6, True), since_s=NOW - 119) == []
     assert found(Queue(0, None, 0, None, False)) == ["queue:broker"]
+    unread = Queue(0, None, 0, None, True, [("task_stuck", NOW - 120), ("spend_rate", NOW - 119)])
+    assert found(unread) == ["queue:watch-task_stuck"]
 
 
 def test_a_node_fails_once_it_was_asked_lately_and_for_long_enough() -> None:

@@ -106,13 +106,14 @@ def _crashes(here: Sequence[Process], seconds: float, now_s: float) -> int:
 @dataclass(frozen=True, slots=True)
 class Queue:
     """Times in seconds since 1970; None: nothing waits. `due_s`: the oldest task that is due. `signal_s`: the oldest
-    signal of alerts that nobody digested."""
+    signal of alerts that nobody digested. `unread`: conditions that are watched and cannot be read, and since when."""
 
     due: int
     due_s: float | None
     signals: int
     signal_s: float | None
     broker_answers: bool
+    unread: Sequence[tuple[str, float]] = ()
 
 
 def clogged(queue: Queue, *, seconds: float, since_s: float, now_s: float) -> list[Trouble]:
@@ -129,6 +130,14 @@ def clogged(queue: Queue, *, seconds: float, since_s: float, now_s: float) -> li
     if not queue.broker_answers:
         words = "Valkey, which carries calls to workers and what pages show live, does not answer."
         found.append(_of_the_site(K.QUEUE_UNHEALTHY, "queue:broker", Severity.ERROR, words, now_s, {}, "broker"))
+    for kind, unread_s in queue.unread:
+        if now_s - max(unread_s, since_s) >= seconds:
+            words = f"Alerts of {kind} are not told: what they watch cannot be read. The log says why."
+            found.append(
+                _of_the_site(
+                    K.QUEUE_UNHEALTHY, f"queue:watch-{kind}", Severity.ERROR, words, now_s, {"kind": kind}, "watch"
+                )
+            )
     waited_s = now_s - max(queue.signal_s, since_s) if queue.signal_s is not None else 0.0
     if queue.signals and waited_s >= seconds:
         words = f"Signals of alerts are not digested: {queue.signals:,} wait, the first for {duration(waited_s)}."

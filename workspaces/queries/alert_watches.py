@@ -22,7 +22,7 @@ from workspaces.domain.states import Circuit, TaskStatus
 from workspaces.domain.watch_quota import PoolDay, PressedPool
 from workspaces.domain.watch_site import FailingNode, Process, Queue
 from workspaces.domain.watch_work import HOUR_S, QuietTask, Spent
-from workspaces.models import AlertMember, AlertRule, Node, QuotaMinute, QuotaPool, User
+from workspaces.models import AlertMember, AlertRule, AlertWatch, Node, QuotaMinute, QuotaPool, User
 
 from .heartbeats import seen_lately
 
@@ -242,7 +242,9 @@ def queue(*, broker_answers: bool) -> Queue:
     with connection.cursor() as cursor:
         cursor.execute(_QUEUE)
         due, due_s, signals, signal_s = cursor.fetchone()
-    return Queue(due, due_s, signals, signal_s, broker_answers)
+    failing = AlertWatch.objects.exclude(failing_since=None).order_by("kind").values_list("kind", "failing_since")
+    unread = [(kind, since.timestamp()) for kind, since in failing if since is not None]
+    return Queue(due, due_s, signals, signal_s, broker_answers, unread)
 
 
 def processes() -> list[Process]:
