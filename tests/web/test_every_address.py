@@ -23,6 +23,7 @@ from tests.web.people import HELD, Desk
 from tests.web.pooled import hold, make_pool, noticed, past, wait_in
 from tests.web.sockets import Socket
 from tests.web.troubled import finding_of, looped, nudged, reported
+from workspaces.actions.alert_rules import make_rule
 from workspaces.actions.budget_settings import create_budget
 from workspaces.actions.escalations import answer_escalation
 from workspaces.actions.incidents import acknowledge_incident, report
@@ -31,11 +32,25 @@ from workspaces.actions.profiles import create_profile
 from workspaces.actions.scratchpad import write_note
 from workspaces.actions.tasks import create_task
 from workspaces.actions.tool_servers import record_listing, record_problem
+from workspaces.domain.alerts import AlertKind
 from workspaces.domain.escalations import Decision
 from workspaces.domain.incidents import Evidence
 from workspaces.domain.mcp import offered
 from workspaces.domain.states import BudgetPeriod, BudgetScope
-from workspaces.models import AuditEntry, Checkpoint, Escalation, Event, Incident, StandingApproval, Task, Workspace
+from workspaces.models import (
+    Alert,
+    AuditEntry,
+    Checkpoint,
+    Delivery,
+    DeliveryAttempt,
+    Endpoint,
+    Escalation,
+    Event,
+    Incident,
+    StandingApproval,
+    Task,
+    Workspace,
+)
 from workspaces.queries.tool_servers import servers_of
 from workspaces.web import routing, urls
 from workspaces.web.views import schemas
@@ -43,12 +58,15 @@ from workspaces.web.views import schemas
 pytestmark = pytest.mark.django_db(transaction=True)
 
 BAD = """'"><img src=x onerror=alert(1)></script></textarea><b onmouseover=a()>{{7*7}}"""
-MAY_BE_ASKED = {"workspaces/new/", "tasks/new/", "budgets/new/"}  # of one's own, not of this workspace
+MAY_BE_ASKED = {  # of one's own, not of this workspace
+    *("workspaces/new/", "tasks/new/", "budgets/new/", "alerts/rules/new/", "alerts/endpoints/new/"),
+}
 PUBLIC = {"sign-in/", "sign-out/", "act/<str:token>/", *(f"schemas/{name}.json" for name in schemas.NAMES)}
 QUERIES = ("9" * 40, "²\x00", "1@2@3", "//evil.test/" + "x" * 20_000, BAD)
 NAMES = (
     *("page", "state", "kind", "mode", "cluster", "severity", "workspace", "profile", "task", "period", "cause", "by"),
     *("format", "branch", "from", "to", "section", "version", "panel", "path", "before", "after", "seq", "q", "status"),
+    *("of", "rule", "alert", "type", "scope", "kinds", "endpoints", "incident_kinds", "min_severity", "hold"),
     *("snapshot", "checkpoint", "next", "count", "group", "step", "decision", "owner", "sort", "all", "file", "seen"),
 )
 
@@ -150,7 +168,8 @@ def full(desk: Desk) -> Full:
         actor=desk.owner,
     )
     alert = make_alert(desk.workspace, again, title=BAD, words=BAD)
-    link = links_of(alert, make_endpoint(desk.owner, desk.owner, name=BAD))["reject"]
+    endpoint = make_endpoint(desk.owner, desk.owner, name=BAD, state_reason=BAD)
+    link = links_of(alert, endpoint)["reject"]
     return Full(
         desk,
         {
@@ -172,8 +191,18 @@ def full(desk: Desk) -> Full:
             "latch_id": 1,
             "pool_id": pool.pk,
             "budget_id": budget.pk,
+            **alert_ids(desk, alert, endpoint),
         },
     )
+
+
+def alert_ids(desk: Desk, alert: Alert, endpoint: Endpoint) -> dict[str, int]:
+    """A rule of the owner's, and what was sent to an endpoint of the owner's, with a try that failed."""
+    rule = make_rule(owner=desk.owner, actor=desk.owner, name=BAD, kinds=[AlertKind.INCIDENT], endpoints=[endpoint])
+    (delivery,) = Delivery.objects.filter(endpoint=endpoint)
+    said = {"status": 500, "error": BAD, "response_body": BAD, "response_headers": {BAD: BAD}}
+    DeliveryAttempt.objects.create(delivery=delivery, number=1, outcome="refused", **said)
+    return {"rule_id": rule.pk, "endpoint_id": endpoint.pk, "delivery_id": delivery.pk, "alert_id": alert.pk}
 
 
 def answered(held: Escalation, desk: Desk) -> Task:

@@ -36,6 +36,7 @@ urlpatterns = [
     path("fleet/act/", fleet.act, name="fleet-act"),
     path("sign-in/", SignIn.as_view(), name="sign-in"),
     path("sign-out/", auth_views.LogoutView.as_view(), name="sign-out"),
+    path("alerts/", include("workspaces.web.alert_settings_urls")),
     path("inbox/", escalations.inbox, name="inbox"),
     path("escalations/<int:escalation_id>/answer/", escalations.answer, name="escalation-answer"),
     path("incidents/", incidents.index, name="incidents"),
