@@ -17,6 +17,7 @@ from django.db import connection
 
 from tests.harness import SEND_INVOICE, make_user, make_workspace, scripted_profile, work
 from tests.web.linked import make_endpoint
+from workspaces.actions.alerts import acknowledge_alert, digest
 from workspaces.actions.budget_settings import create_budget
 from workspaces.actions.escalations import answer_escalation
 from workspaces.actions.incidents import report, respond
@@ -26,12 +27,24 @@ from workspaces.actions.pen import writing
 from workspaces.actions.reconciliation import bring_export, choose_columns
 from workspaces.actions.rollbacks import fork, roll_back
 from workspaces.actions.tasks import cancel_task, create_task, pause_task, resume_task
+from workspaces.domain.endpoints import EndpointKind
 from workspaces.domain.escalations import Decision
 from workspaces.domain.incidents import Evidence, Finding, IncidentKind, Rung, Severity
 from workspaces.domain.provider_exports import ColumnMap
 from workspaces.domain.states import BudgetPeriod, BudgetScope, PauseMode, TaskStatus
 from workspaces.engine.boxes import driver_for
-from workspaces.models import ActionLink, Checkpoint, Escalation, Snapshot, Task, UsageImport, User
+from workspaces.models import (
+    ActionLink,
+    Alert,
+    AlertRule,
+    Checkpoint,
+    Endpoint,
+    Escalation,
+    Snapshot,
+    Task,
+    UsageImport,
+    User,
+)
 from workspaces.queries.integrity import RULES, verify
 from workspaces.sandboxes.base import MachineUsage
 
@@ -174,6 +187,12 @@ def ids(django_db_setup: None, django_db_blocker: Any) -> Iterator[dict[str, int
             "compacted": work(compacted_task(user)),
         }
         sandbox_read(done.workspace_id, [MachineUsage("a", 3.0, 5.0, 2**30)])
+        hook = Endpoint.objects.create(
+            name="hook", kind=EndpointKind.WEBHOOK.value, address="https://hook.test/", created_by=user
+        )
+        AlertRule.objects.get(builtin="agent").endpoints.add(hook)
+        digest()
+        acknowledge_alert(Alert.objects.get(group_key=f"task:{done.pk}", state="open").pk, actor=user)
         yield {name: task.pk for name, task in made.items()}
         # ids are not given twice: what a process knows of an immutable row it knows by its id
         call_command("flush", verbosity=0, interactive=False, reset_sequences=False)
@@ -444,6 +463,30 @@ WAYS: list[tuple[str, str, str]] = [
      "UPDATE workspaces_alertsignal SET kind = 'task_failed', subject = 'failed:' || task_id, edge = 'began'"
      " WHERE task_id = {done} AND kind = 'task_finished'"),
     ("signalled-budgets", "a budget is used up in silence", "UPDATE workspaces_budgetaccount SET exhausted_at = now()"),
+    ("alert-troubles", "an alert counts one too many", "UPDATE workspaces_alert SET troubles = troubles + 1"),
+    ("alert-troubles", "a trouble ended and nobody counted", "UPDATE workspaces_alertmember SET ended_at = now()"),
+    ("alert-once", "a group has two open alerts",
+     "ALTER TABLE workspaces_alert ALTER group_key SET DEFAULT ''; DROP INDEX alert_once_while_open;"
+     "UPDATE workspaces_alert SET group_key = 'one', state = 'open', resolved_at = NULL"),
+    ("alert-ends", "an alert ended by itself and something goes on in it",
+     "UPDATE workspaces_alert SET state = 'resolved', resolved_at = now() WHERE active > 0"),
+    ("alert-ends", "an alert is open and nothing goes on in it", "UPDATE workspaces_alert SET active = 0"),
+    ("alert-history", "a change is gone", "DELETE FROM workspaces_alertchange WHERE kind = 'opened'"),
+    ("alert-history", "an alert was opened in silence",
+     "UPDATE workspaces_alert SET state = 'open' WHERE state = 'acknowledged'"),
+    ("alert-history", "it came back and no change says so", "UPDATE workspaces_alert SET reopened = reopened + 1"),
+    ("alert-told", "a delivery is gone", "DELETE FROM workspaces_delivery"),
+    ("alert-told", "a delivery tells of another change", "UPDATE workspaces_delivery SET number = number + 1"),
+    ("alert-told", "a delivery tells what was to be told to nobody",
+     "UPDATE workspaces_alertchange SET payload = '{{}}'"),
+    ("alert-answers", "nobody wrote down who acknowledged",
+     "DELETE FROM workspaces_auditentry WHERE action = 'alert.acknowledge'"),
+    ("alert-answers", "an alert was acknowledged by nobody",
+     "UPDATE workspaces_alertchange SET actor_id = NULL, via = 'runtime' WHERE kind = 'acknowledged'"),
+    ("alert-answers", "an alert names another person",
+     "UPDATE workspaces_alert SET acknowledged_by_id = NULL WHERE state = 'acknowledged'"),
+    ("alert-incidents", "an incident was resolved behind an alert's back",
+     "UPDATE workspaces_incident SET state = 'resolved', resolved_at = now() WHERE task_id = {done}"),
     ("signalled-budgets", "a threshold was passed in silence", "UPDATE workspaces_budgetaccount SET alerted ="
      " jsonb_build_array(jsonb_build_object('percent', 50, 'at', now()))"),
 ]  # fmt: skip

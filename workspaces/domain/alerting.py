@@ -322,7 +322,7 @@ def _written(standing: Standing, pace: Pace, now: datetime, kind: ChangeKind) ->
 
 def _said(standing: Standing, now: datetime) -> tuple[Standing, Message]:
     if standing.state not in LIVE and standing.known is Known.OPEN:
-        return replace(standing, known=Known.RESOLVED), Message.RESOLVED
+        return replace(standing, known=Known.RESOLVED, gathered=0), Message.RESOLVED  # it says how many there were
     message = Message.UPDATED if standing.known is Known.OPEN else Message.OPENED
     known = Known.OPEN if standing.state in LIVE else Known.RESOLVED
     worst = _worst(standing, standing.told_severity)

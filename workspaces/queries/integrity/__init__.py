@@ -18,7 +18,7 @@ from workspaces.domain.integrity import Broken, Link, broken_links, fits_hash
 from workspaces.models import Event, Step, Task, ToolCall
 from workspaces.queries.contexts import NotRebuilt, request_of
 
-from . import budgets, calls, contexts, incidents, links, quotas, scratchpad, signals, tasks, trace, usage
+from . import alerts, budgets, calls, contexts, incidents, links, quotas, scratchpad, signals, tasks, trace, usage
 from .rule import Rule
 
 CHAIN = Rule("chain", "each event holds the hash of the one before and of itself, branch after branch", "event", "")
@@ -41,6 +41,7 @@ RULES = [
     *contexts.RULES,
     *incidents.RULES,
     *signals.RULES,
+    *alerts.RULES,
     *links.RULES,
     REQUESTS,
 ]
@@ -117,6 +118,7 @@ def _count(table: str, task_id: int | None) -> int:
         "budgetaccount": "budget__task",
         "quotapool": "claims__task",
         "sandboxmeter": "workspace__tasks",
+        "alert": "members__task",
     }
     return model._default_manager.filter(**{path.get(table, "task"): task_id}).count()
 
