@@ -79,7 +79,7 @@ def _processes() -> tuple[str, str]:
     except DatabaseError as error:
         logger.warning("heartbeats: %s", error)
         return "unknown", "unknown"
-    return OK if found.workers else SILENT, OK if found.schedules else SILENT
+    return OK if found.workers else SILENT, OK if found.schedulers else SILENT
 
 
 @cache

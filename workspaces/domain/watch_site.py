@@ -82,7 +82,8 @@ def silent(processes: Sequence[Process], *, seconds: float, since_s: float, now_
 
 
 def _lives(process: Process, seconds: float, now_s: float) -> bool:
-    return not process.ending and now_s - process.seen_s <= seconds
+    """Also one that was told to end: what takes its place may take a while to start."""
+    return now_s - process.seen_s <= seconds
 
 
 def _missing(here: Sequence[Process], seconds: float, now_s: float) -> list[Process]:

@@ -88,7 +88,7 @@ def quiet_tasks(before: datetime) -> list[QuietTask]:
 _LAST_TWO_HOURS = """
 SELECT user_id, sum(cost_usd)::float
   FROM workspaces_usagerollup
- WHERE hour >= %(since)s::timestamptz AND purpose <> 'storage'
+ WHERE hour >= %(since)s::timestamptz
  GROUP BY user_id HAVING sum(cost_usd) >= %(least)s::numeric
 """
 _HOURS = """
@@ -101,7 +101,7 @@ SELECT user_id, extract(epoch FROM hour)::bigint, workspace_id, profile_id, sum(
 
 
 def spenders(least_usd: float, now: datetime) -> set[int]:
-    """Users who spent that much in this hour of the clock and the one before. Storage goes on by itself: left out."""
+    """Users who may have spent that much: in this hour of the clock and the one before, with storage."""
     since = _hour(now.timestamp() - HOUR_S)
     with connection.cursor() as cursor:
         cursor.execute(_LAST_TWO_HOURS, {"since": since, "least": least_usd})
@@ -109,7 +109,8 @@ def spenders(least_usd: float, now: datetime) -> set[int]:
 
 
 def hours_of(users: Collection[int], now: datetime) -> dict[int, list[Spent]]:
-    """The last 14 days of each, by the hour and the place. What is over by two hours is read once an hour."""
+    """The last 14 days of each, by the hour and the place; storage, which goes on by itself, is left out. What is over
+    by two hours is read once an hour."""
     this = int(now.timestamp() // HOUR_S) * HOUR_S
     since, lately = this - USUAL_DAYS * DAY_S, this - HOUR_S
     if _past.at != lately:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -54,26 +55,21 @@ def seen_lately() -> list[Seen]:
 
 @dataclass(frozen=True, slots=True)
 class Pulse:
-    """`workers`: that live. `worker_s`, `scheduler_s`: since one was last seen; None: in 15 minutes none."""
+    """`workers`, `schedulers`: that live and were not told to end.
+
+    `worker_s`, `scheduler_s`: since one was last seen; None: in 15 minutes none.
+    """
 
     workers: int
+    schedulers: int
     worker_s: float | None
     scheduler_s: float | None
-
-    @property
-    def works(self) -> bool:
-        return self.workers > 0 and self.schedules
-
-    @property
-    def schedules(self) -> bool:
-        return self.scheduler_s is not None and self.scheduler_s <= LIVES_S
 
 
 def pulse() -> Pulse:
     seen = seen_lately()
-    ages = {
-        role: min((each.age_s for each in seen if each.role is role and not each.ending), default=None)
-        for role in ProcessRole
-    }
-    workers = sum(each.lives for each in seen if each.role is ProcessRole.WORKER)
-    return Pulse(workers, ages[ProcessRole.WORKER], ages[ProcessRole.SCHEDULER])
+    ages = {role: min((each.age_s for each in seen if each.role is role), default=None) for role in ProcessRole}
+    live = Counter(each.role for each in seen if each.lives)
+    return Pulse(
+        live[ProcessRole.WORKER], live[ProcessRole.SCHEDULER], ages[ProcessRole.WORKER], ages[ProcessRole.SCHEDULER]
+    )
