@@ -42,6 +42,7 @@ def test_a_rule_is_said_in_plain_words() -> None:
         ({"kinds": [AlertKind.TASK_STUCK], "params": {"stuck_minutes": 7}}, "no event for 7 minutes"),
         ({"kinds": [AlertKind.TASK_STUCK]}, "no event for 30 minutes"),
         ({"kinds": [AlertKind.TASK_FAILED, *INCIDENT], "min_severity": Severity.ERROR}, "fails (error or worse) in"),
+        ({"kinds": [AlertKind.SPEND_RATE]}, "last hour cost 3 times what is usual and at least 5 USD in any workspace"),
         ({"kinds": [AlertKind.WORKER_UNHEALTHY]}, "30 seconds, at once"),
     ],
 )

@@ -78,32 +78,32 @@ def test_a_rule_is_made_and_said_in_one_sentence(desk: Desk, signed_in: Any, set
     )
 
 
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"name": ""}, "Give the rule a name"),
-        ({"kinds": []}, "at least one thing"),
-        ({"kinds": ["worker_unhealthy"]}, "worker_unhealthy is not one of the available choices"),
-        ({"hold": "soon"}, "a number and a unit"),
-        ({"cooldown": "1 s"}, "between 10 seconds and 7 days"),
-        ({"stuck_minutes": "-5"}, "greater than or equal to 1"),
-        ({"stuck_minutes": "many"}, "A number of minutes"),
-        ({"scope": "workspace:999999"}, "Choose where it looks"),
-        ({"scope": "user:1@2"}, "Choose where it looks"),
-        ({"endpoints": ["999999"]}, "Choose again"),
-    ],
-)
-def test_a_refused_form_keeps_what_was_typed(desk: Desk, signed_in: Any, changes: dict[str, Any], words: str) -> None:
-    sent = typed() | changes
-    response = signed_in(desk.owner).post("/alerts/rules/new/", sent)
-    seen = page(response)
-    assert response.status_code == 422
-    assert words in seen.text("main")
-    for name in ("name", "hold", "cooldown", "remind", "stuck_minutes"):
-        assert seen.one(f"#rule-form [name={name}]")["value"] == sent[name]
-    ticked = {tag["value"] for tag in seen.all("[name=incident_kinds][checked]")}
-    assert ticked == {"loop", "storm"}
-    assert seen.one("#id_group_by [selected]")["value"] == "workspace"
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"name": ""}, "Give the rule a name"),
+    ({"kinds": []}, "at least one thing"),
+    ({"kinds": ["worker_unhealthy"]}, "worker_unhealthy is not one of the available choices"),
+    ({"hold": "soon"}, "a number and a unit"),
+    ({"cooldown": "1 s"}, "between 10 seconds and 7 days"),
+    ({"stuck_minutes": "-5"}, "greater than or equal to 1"),
+    ({"stuck_minutes": "many"}, "A number of minutes"),
+    ({"scope": "workspace:999999"}, "Choose where it looks"),
+    ({"scope": "user:1@2"}, "Choose where it looks"),
+    ({"endpoints": ["999999"]}, "Choose again"),
+]
+
+
+def test_a_refused_form_keeps_what_was_typed(desk: Desk, signed_in: Any) -> None:
+    client = signed_in(desk.owner)
+    for changes, words in REFUSED:
+        sent = typed() | changes
+        response = client.post("/alerts/rules/new/", sent)
+        seen = page(response)
+        assert response.status_code == 422, changes
+        assert words in seen.text("main"), changes
+        for name in ("name", "hold", "cooldown", "remind", "stuck_minutes"):
+            assert seen.one(f"#rule-form [name={name}]")["value"] == sent[name]
+        assert {tag["value"] for tag in seen.all("[name=incident_kinds][checked]")} == {"loop", "storm"}
+        assert seen.one("#id_group_by [selected]")["value"] == "workspace"
     assert not AlertRule.objects.filter(owner=desk.owner).exists()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Any
 
 from workspaces.domain.alert_words import GROUPS
@@ -95,7 +96,15 @@ def _clause(kind: AlertKind, rule: RuleSays) -> str:
         return f"{what} of {rule.min_severity.value} or worse opens" if alone else f"{what} opens"
     if kind in _CLAUSES:
         return _CLAUSES[kind]
-    return " and ".join(each.words.format(f"{each.of(rule.params):g}") for each in THRESHOLDS[kind])
+    said = [each.words.format(f"{each.of(rule.params):g}") for each in THRESHOLDS[kind]]
+    return " and ".join([said[0], *(_rest(each, said[0]) for each in said[1:])])
+
+
+def _rest(said: str, before: str) -> str:
+    """Without the words with which both begin."""
+    words = said.split()
+    same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(words, before.split(), strict=False)))
+    return " ".join(words[same:])
 
 
 def _which(kinds: Sequence[IncidentKind]) -> str:

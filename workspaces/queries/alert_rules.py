@@ -26,6 +26,7 @@ LATELY = timedelta(days=7)
 SCANNED = 3_000  # signals that a preview looks at, the newest
 SHOWN = 5
 _IDS = ("task", "workspace", "user", "profile", "pool", "incident", "escalation", "budget", "endpoint")
+_CAME = {default.slug: place for place, default in enumerate(DEFAULTS)}
 _RELATED = ("owner", "user", "workspace", "profile", "muted_by")
 
 
@@ -76,8 +77,9 @@ def groups_of(user: User) -> list[Group]:
         .filter(retired_at=None)
         .select_related(*_RELATED)
         .prefetch_related("endpoints")
-        .order_by("-builtin", "name", "pk")
+        .order_by("name", "pk")
     )
+    rules.sort(key=lambda rule: _CAME.get(rule.builtin, len(_CAME)))
     rows = rows_of(user, rules)
     site = [row for row in rows if row.rule.owner_id is None]
     mine = [row for row in rows if row.rule.owner_id == user.pk]
