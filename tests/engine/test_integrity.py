@@ -17,6 +17,7 @@ from django.db import connection
 
 from tests.harness import SEND_INVOICE, make_user, make_workspace, scripted_profile, work
 from tests.web.linked import make_endpoint
+from workspaces.actions import sendings
 from workspaces.actions.alerts import acknowledge_alert, digest
 from workspaces.actions.budget_settings import create_budget
 from workspaces.actions.escalations import answer_escalation
@@ -27,7 +28,7 @@ from workspaces.actions.pen import writing
 from workspaces.actions.reconciliation import bring_export, choose_columns
 from workspaces.actions.rollbacks import fork, roll_back
 from workspaces.actions.tasks import cancel_task, create_task, pause_task, resume_task
-from workspaces.domain.endpoints import EndpointKind
+from workspaces.domain.endpoints import AttemptOutcome, EndpointKind
 from workspaces.domain.escalations import Decision
 from workspaces.domain.incidents import Evidence, Finding, IncidentKind, Rung, Severity
 from workspaces.domain.provider_exports import ColumnMap
@@ -193,6 +194,9 @@ def ids(django_db_setup: None, django_db_blocker: Any) -> Iterator[dict[str, int
         AlertRule.objects.get(builtin="agent").endpoints.add(hook)
         digest()
         acknowledge_alert(Alert.objects.get(group_key=f"task:{done.pk}", state="open").pk, actor=user)
+        while claims := sendings.claim(64):
+            for claimed in claims:
+                sendings.finished(claimed, sendings.Result(AttemptOutcome.DELIVERED, status=204))
         yield {name: task.pk for name, task in made.items()}
         # ids are not given twice: what a process knows of an immutable row it knows by its id
         call_command("flush", verbosity=0, interactive=False, reset_sequences=False)
@@ -475,6 +479,22 @@ WAYS: list[tuple[str, str, str]] = [
     ("alert-history", "an alert was opened in silence",
      "UPDATE workspaces_alert SET state = 'open' WHERE state = 'acknowledged'"),
     ("alert-history", "it came back and no change says so", "UPDATE workspaces_alert SET reopened = reopened + 1"),
+    ("delivery-tries", "a try is gone", "DELETE FROM workspaces_deliveryattempt"),
+    ("delivery-tries", "a try has another's number", "UPDATE workspaces_deliveryattempt SET number = number + 1"),
+    ("delivery-ends", "it was delivered and nobody took it",
+     "UPDATE workspaces_deliveryattempt SET outcome = 'refused', status = 500"),
+    ("delivery-ends", "it was given up without a word", "UPDATE workspaces_delivery SET state = 'failed', error = ''"),
+    ("delivery-ends", "it is pending and has an end", "UPDATE workspaces_delivery SET state = 'pending'"),
+    ("delivery-order", "a later one was sent before an earlier one had arrived",
+     "UPDATE workspaces_delivery SET finished_at = now() + interval '1 day' WHERE number = 1"),
+    ("delivery-order", "a later one was sent while an earlier one was pending",
+     "UPDATE workspaces_delivery SET state = 'pending', finished_at = NULL WHERE number = 1"),
+    ("delivery-words", "it says something else than its change",
+     "UPDATE workspaces_delivery SET body = jsonb_set(body, '{{data,alert,title}}', '\"all is well\"')"),
+    ("delivery-words", "it is of another type", "UPDATE workspaces_delivery SET type = 'alert.resolved.v1'"),
+    ("delivery-endpoints", "it waits for an endpoint that is gone",
+     "UPDATE workspaces_delivery SET state = 'pending', finished_at = NULL;"
+     "UPDATE workspaces_endpoint SET state = 'removed'"),
     ("alert-told", "a delivery is gone", "DELETE FROM workspaces_delivery"),
     ("alert-told", "a delivery tells of another change", "UPDATE workspaces_delivery SET number = number + 1"),
     ("alert-told", "a delivery tells what was to be told to nobody",

@@ -80,8 +80,8 @@ def claim(limit: int, *, failing_limit: int | None = None) -> list[Claimed]:
     if limit <= 0:
         return []
     with transaction.atomic():
-        now = database_now()
-        endpoints = _due_endpoints(limit, now)
+        endpoints = _due_endpoints(limit)
+        now = database_now()  # under the locks: later than the end of whatever these endpoints were sent before
         picked = _picked(endpoints, now, limit, limit if failing_limit is None else failing_limit)
         if not picked:
             return []
@@ -139,21 +139,22 @@ def put_back(claimed: Sequence[Claimed], words: str) -> None:
             mine.update(leased_until=None, next_at=now)
 
 
-def _due_endpoints(limit: int, now: datetime) -> dict[int, Endpoint]:
+def _due_endpoints(limit: int) -> dict[int, Endpoint]:
     """Locked, and skipped where another worker has it: that one goes on with it. Healthy ones first, else by lot."""
     with connection.cursor() as cursor:
         cursor.execute(
             """
             SELECT endpoint.id FROM workspaces_endpoint AS endpoint
-             WHERE endpoint.state <> 'removed' AND (endpoint.held_until IS NULL OR endpoint.held_until <= %(now)s)
+             WHERE endpoint.state <> 'removed'
+               AND (endpoint.held_until IS NULL OR endpoint.held_until <= statement_timestamp())
                AND EXISTS (SELECT FROM workspaces_delivery AS delivery
                             WHERE delivery.endpoint_id = endpoint.id AND delivery.state = 'pending'
-                              AND delivery.next_at <= %(now)s
-                              AND (delivery.leased_until IS NULL OR delivery.leased_until <= %(now)s)
+                              AND delivery.next_at <= statement_timestamp()
+                              AND (delivery.leased_until IS NULL OR delivery.leased_until <= statement_timestamp())
                               AND (endpoint.state = 'enabled' OR delivery.alert_id IS NULL))
              ORDER BY endpoint.failures > 0, random() LIMIT %(limit)s FOR NO KEY UPDATE SKIP LOCKED
             """,
-            {"now": now, "limit": limit},
+            {"limit": limit},
         )
         found = [pk for (pk,) in cursor.fetchall()]
     return Endpoint.objects.in_bulk(found)

@@ -18,7 +18,21 @@ from workspaces.domain.integrity import Broken, Link, broken_links, fits_hash
 from workspaces.models import Event, Step, Task, ToolCall
 from workspaces.queries.contexts import NotRebuilt, request_of
 
-from . import alerts, budgets, calls, contexts, incidents, links, quotas, scratchpad, signals, tasks, trace, usage
+from . import (
+    alerts,
+    budgets,
+    calls,
+    contexts,
+    deliveries,
+    incidents,
+    links,
+    quotas,
+    scratchpad,
+    signals,
+    tasks,
+    trace,
+    usage,
+)
 from .rule import Rule
 
 CHAIN = Rule("chain", "each event holds the hash of the one before and of itself, branch after branch", "event", "")
@@ -42,10 +56,11 @@ RULES = [
     *incidents.RULES,
     *signals.RULES,
     *alerts.RULES,
+    *deliveries.RULES,
     *links.RULES,
     REQUESTS,
 ]
-NO_TASKS = {"usageimport"}  # tables whose rows are of no task
+NO_TASKS = {"usageimport", "delivery", "deliveryattempt", "endpoint"}  # tables whose rows are of no task
 SHOWN = 20
 REBUILT = 40  # requests that an audit makes again
 _CHUNK = 2_000
