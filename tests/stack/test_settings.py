@@ -118,6 +118,14 @@ def ids(found: list[object]) -> list[str]:
     return [message.id for message in found]  # type: ignore[attr-defined]
 
 
+MAIL = {
+    "EMAIL_HOST": "mail",
+    "EMAIL_FROM": "agentdesk <desk@example.com>",
+    "EMAIL_HOST_USER": "desk",
+    "EMAIL_HOST_PASSWORD": "p",
+}
+
+
 def test_each_misconfiguration_has_its_id_and_a_hint(tmp_path: Path) -> None:
     keys = tmp_path / "keys"
     keys.mkdir()
@@ -131,6 +139,9 @@ def test_each_misconfiguration_has_its_id_and_a_hint(tmp_path: Path) -> None:
         (checks.limits, {"GIT_ALLOWED_SCHEMES": ("https", "file")}, "workspaces.E005"),
         (checks.sandboxes, {"SANDBOX_DRIVER": "local"}, "workspaces.W001"),
         (checks.home, {"AGENTDESK_HOME": tmp_path}, "workspaces.W002"),
+        (checks.email, {"EMAIL_HOST": "mail", "EMAIL_FROM": "nobody"}, "workspaces.E007"),
+        (checks.email, MAIL | {"EMAIL_HOST_PASSWORD": ""}, "workspaces.E008"),
+        (checks.email, MAIL | {"EMAIL_SECURITY": "none"}, "workspaces.W003"),
     ]
     for check, settings, expected in wrong:
         assert expected not in ids(check(None))

@@ -99,7 +99,10 @@ def change_endpoint(
 
 
 def rotate_secret(endpoint_id: int, *, actor: User, overlap_s: int) -> str:
-    """The new secret, told this once. The old one stays valid for `overlap_s` and ends by itself. Raises Refused."""
+    """The new secret, told this once. The old one stays valid for `overlap_s` and ends by itself. Raises Refused.
+
+    Without an overlap it counts as leaked: links that were sent end as well.
+    """
     if not 0 <= overlap_s <= LONGEST_OVERLAP_S:
         raise Refused("The old secret stays valid for at most 7 days.")
     with transaction.atomic():
@@ -110,10 +113,12 @@ def rotate_secret(endpoint_id: int, *, actor: User, overlap_s: int) -> str:
         endpoint.secrets.filter(expires_at__isnull=False).delete()  # at most two are valid: the newest and the new one
         if overlap_s:
             endpoint.secrets.update(expires_at=now + timedelta(seconds=overlap_s))
-        else:
+            ended = 0
+        else:  # it leaked, and messages with it
             endpoint.secrets.all().delete()
+            ended = revoke_links(endpoint)
         secret = _add_secret(endpoint, actor)
-        _audit("endpoint.rotate", endpoint, actor, "", {"overlap_s": overlap_s})
+        _audit("endpoint.rotate", endpoint, actor, "", {"overlap_s": overlap_s, "links_ended": ended})
     return secret
 
 

@@ -47,11 +47,10 @@ def use_link(uid: uuid.UUID, *, actor: User | None, address: str, words: str = "
     """Do what the link says, once. `actor`: who is signed in; without one it is done as whom the link acts as.
 
     Raises NotGood, and Refused where the words are missing or too long: then the link is as good as before. Lock
-    order: endpoint (to confirm it), link, then task or alert.
+    order: endpoint (as who revokes its links), link, then task or alert.
     """
     with transaction.atomic():
-        if confirmed := ActionLink.objects.filter(uid=uid, action=LinkAction.CONFIRM.value).values_list("endpoint"):
-            Endpoint.objects.select_for_update(no_key=True).get(pk=confirmed[0][0])
+        Endpoint.objects.select_for_update(no_key=True).get(action_links__uid=uid)
         link = ActionLink.objects.select_for_update(of=("self",)).select_related(*RELATED).get(uid=uid)
         person = actor or link.acts_as
         now = database_now()
