@@ -260,6 +260,7 @@ def test_what_nobody_takes_up_and_a_broker_that_is_away_are_told_to_the_site_alo
     AlertSignal.objects.filter(pk=signal.pk).update(digested_at=Now())
     look()
     assert goes_on(sites) == set()
+    assert read.queue(broker_answers=True).due == 0, "a worker holds it"
 
 
 def test_a_node_that_does_not_answer_is_told_to_the_site_alone(strangers: Callable[[AlertKind], None]) -> None:

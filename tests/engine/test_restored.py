@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
+from django.db.models.functions import Now
 from django.utils import timezone
 
 from tests.harness import events, make_user, scripted_task, work
@@ -14,7 +15,18 @@ from workspaces.actions.leases import claim
 from workspaces.actions.restored import alerts_restored, task_restored, unfinished_tasks, workspaces_restored
 from workspaces.domain.states import TaskStatus
 from workspaces.engine.boxes import sandbox_for
-from workspaces.models import ActionLink, Checkpoint, Delivery, Endpoint, Message, Task, ToolCall, Workspace
+from workspaces.models import (
+    ActionLink,
+    AlertWatch,
+    Checkpoint,
+    Delivery,
+    Endpoint,
+    Heartbeat,
+    Message,
+    Task,
+    ToolCall,
+    Workspace,
+)
 from workspaces.queries.disks import saved_disk
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -88,7 +100,11 @@ def test_whoever_held_a_task_can_write_no_more_and_the_task_is_due(monkeypatch: 
     state = saved_disk(workspace_of(task))
     assert state.snapshot is not None
     Workspace.objects.update(network_read=5_000, left_running=True)
+    AlertWatch.objects.create(kind="", looked_at=Now(), since=Now())
+    Heartbeat.objects.create(key="x", role="worker", host="x", pid=1, started_at=Now(), seen_at=Now())
     workspaces_restored({task.workspace_id: state.snapshot})
+    assert not AlertWatch.objects.exists(), "nobody has watched this installation yet"
+    assert not Heartbeat.objects.exists(), "nor are another one's workers missed here"
     assert (workspace_of(task).network_read, workspace_of(task).left_running) == (0, False), "the log begins anew"
     task_restored(task.pk, made_at="yesterday", snapshot=state.snapshot, undone=[])
     with pytest.raises(FenceLost):

@@ -86,9 +86,8 @@ DEFAULTS = (
     ),
     DefaultRule(
         "site",
-        "agentdesk itself stands still",
-        (K.WORKER_UNHEALTHY, K.QUEUE_UNHEALTHY),
-        severity=Severity.CRITICAL,  # no task goes on
+        "agentdesk itself needs help",
+        (K.WORKER_UNHEALTHY, K.QUEUE_UNHEALTHY),  # critical where no task goes on, a warning where they queue up
         group_by=G.RULE,
         hold_s=30,
         remind_s=HOUR,
