@@ -144,16 +144,16 @@
   });
 
   // ---- live state of the socket
-  function connection(text, tone) {
+  function connection(event, text, tone) {
     const place = document.getElementById("connection");
-    if (!place) return;
+    if (!place || event.target.closest("#bell")) return; // the badge speaks of the page's own socket
     place.querySelector("span").textContent = text;
     place.className = `badge tone-${tone}`;
   }
-  document.addEventListener("htmx:wsOpen", () => connection("live", "green"));
+  document.addEventListener("htmx:wsOpen", (event) => connection(event, "live", "green"));
   document.addEventListener("htmx:wsClose", (event) => {
     const code = event.detail.event && event.detail.event.code;
-    connection(code === 4403 || code === 4404 ? "no access: reload" : "reconnecting…", "amber");
+    connection(event, code === 4403 || code === 4404 ? "no access: reload" : "reconnecting…", "amber");
   });
 
   // ---- keys
@@ -174,12 +174,13 @@
     const here = dialog.querySelector("[data-keys-here]");
     here.replaceChildren();
     const seen = new Set();
-    for (const element of document.querySelectorAll("[data-key]")) {
-      if (seen.has(element.dataset.key) || element.offsetParent === null) continue;
-      seen.add(element.dataset.key);
+    for (const element of document.querySelectorAll("[data-key], [data-row-key]")) {
+      const letter = element.dataset.key || element.dataset.rowKey;
+      if (seen.has(letter) || element.offsetParent === null) continue;
+      seen.add(letter);
       const term = document.createElement("dt");
       const key = document.createElement("kbd");
-      key.textContent = element.dataset.key;
+      key.textContent = letter;
       term.append(key);
       const words = document.createElement("dd");
       words.textContent = element.dataset.keyWords || element.getAttribute("aria-label") || element.textContent.trim();
@@ -197,7 +198,10 @@
     }
     if (document.querySelector("dialog[open]")) return;
     if (event.key === "Escape") {
-      for (const menu of document.querySelectorAll("details.menu[open]")) menu.open = false;
+      for (const menu of document.querySelectorAll("details.menu[open]")) {
+        if (menu.contains(document.activeElement)) menu.querySelector("summary").focus();
+        menu.open = false;
+      }
       return;
     }
     if (leader && Date.now() - leader < 1500) {
@@ -215,6 +219,12 @@
     if (own) {
       event.preventDefault();
       own.matches("input:not([type=checkbox]), textarea, select") ? own.focus() : own.click();
+      return;
+    }
+    const inRow = document.querySelector(`[data-row][aria-current] [data-row-key="${CSS.escape(event.key)}"]`);
+    if (inRow) {
+      event.preventDefault();
+      inRow.click();
       return;
     }
     switch (event.key) {

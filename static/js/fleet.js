@@ -12,10 +12,17 @@
     event.detail.socketWrapper.sendImmediately(JSON.stringify({ rows }));
   });
 
-  const boxes = () => [...document.querySelectorAll("#fleet-rows [name='task']")];
+  const NAMED = 5;
+  const boxes = () => [...document.querySelectorAll("[data-tick-boxes] input[type=checkbox]")];
   function chosen() {
-    const count = boxes().filter((box) => box.checked).length;
+    const ticked = boxes().filter((box) => box.checked);
+    const count = ticked.length;
     for (const place of document.querySelectorAll("[data-chosen]")) place.textContent = String(count);
+    for (const place of document.querySelectorAll("[data-chosen-names]")) {
+      const names = ticked.slice(0, NAMED).map((box) => box.dataset.name);
+      if (count > NAMED) names.push(`and ${count - NAMED} more`);
+      place.replaceChildren(...names.map((name) => Object.assign(document.createElement("li"), { textContent: name })));
+    }
     const bar = document.getElementById("bulk-bar");
     if (bar) bar.hidden = count === 0;
     const all = document.getElementById("tick-all");
@@ -31,7 +38,14 @@
   let last = null;
   document.addEventListener("click", (event) => {
     if (event.target.id === "tick-none") tickAll(false);
-    if (!event.target.matches?.("#fleet-rows [name='task']")) return;
+    const only = event.target.closest("[data-tick-only]");
+    if (only) {
+      // a row's own button, for a dialog that is about what is ticked
+      tickAll(false);
+      document.getElementById(only.dataset.tickOnly).checked = true;
+      chosen();
+    }
+    if (!event.target.matches?.("[data-tick-boxes] input[type=checkbox]")) return;
     const all = boxes();
     const now = all.indexOf(event.target);
     if (event.shiftKey && last !== null && all[last]) {
@@ -42,7 +56,7 @@
   });
   document.addEventListener("change", (event) => {
     if (event.target.id === "tick-all") tickAll(event.target.checked);
-    else if (event.target.name === "task") chosen();
+    else if (event.target.matches("[data-tick-boxes] input[type=checkbox]")) chosen();
   });
   document.addEventListener("htmx:oobAfterSwap", chosen);
   document.addEventListener("htmx:afterSettle", chosen);

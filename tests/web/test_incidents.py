@@ -295,7 +295,7 @@ def test_resolving_needs_words_and_a_refused_form_keeps_what_was_typed(desk: Des
     closed = page(client.get(f"/incidents/{incident.pk}/"))
     assert "it was told where the file is" in closed.text("#incident-head")
     closed.none("#resolve-dialog")
-    closed.none("[ws-connect]")
+    closed.none("#main [ws-connect]")
     assert AuditEntry.objects.get(action="incident.resolve").reason == "it was told where the file is"
 
 

@@ -180,6 +180,11 @@ class Alert(models.Model):
             models.Index(fields=["user", "attention"], name="alert_of_user"),
             models.Index(fields=["opens_at"], condition=Q(opens_at__isnull=False), name="alert_to_open"),
             models.Index(fields=["tell_at"], condition=Q(tell_at__isnull=False), name="alert_to_tell"),
+            models.Index(
+                fields=["-resolved_at", "-id"],
+                condition=Q(state=AlertState.RESOLVED.value),
+                name="alert_resolved_lately",
+            ),
         ]
 
     def __str__(self) -> str:
@@ -244,6 +249,13 @@ class AlertChange(models.Model):
             models.UniqueConstraint(fields=["alert", "number"], name="alert_change_once"),
             one_of("kind", ChangeKind, table="alert_change"),
             one_of("via", Via, table="alert_change"),
+        ]
+        indexes = [
+            models.Index(
+                fields=["-at"],
+                condition=Q(kind__in=[ChangeKind.ACKNOWLEDGED.value, ChangeKind.RESOLVED.value], actor__isnull=False),
+                name="alert_change_by_people",
+            )
         ]
 
     def __str__(self) -> str:

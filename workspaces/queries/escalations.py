@@ -15,9 +15,10 @@ from workspaces.domain.effects import Effect
 from workspaces.domain.escalations import DECISIONS, NEEDS_WORDS, Decision
 from workspaces.domain.policy import Approver, OnExpiry
 from workspaces.domain.states import EscalationKind, EscalationStatus
-from workspaces.models import Escalation, LedgerEntry, ToolCall, User
+from workspaces.models import Alert, Escalation, LedgerEntry, ToolCall, User
 
 from .access import may_operate, visible_escalations
+from .alert_page import alerts_of_escalations
 
 PAGE_SIZE = 30
 
@@ -168,6 +169,7 @@ class Card:
     choices: Sequence[Choice] = field(default_factory=tuple)
     typed: Typed = Typed()
     error: str = ""
+    alert: Alert | None = None  # that it is in
 
     @property
     def is_open(self) -> bool:
@@ -237,6 +239,12 @@ def card_of(user: User | AnonymousUser, escalation: Escalation, *, typed: Typed 
     return replace(card, choices=[choice for choice in card.choices if choice.decision is not Decision.APPROVE])
 
 
+def cards_of(user: User | AnonymousUser, escalations: Sequence[Escalation]) -> list[Card]:
+    """In the same order, each with the alert that it is in."""
+    alerts = alerts_of_escalations(user, [escalation.pk for escalation in escalations]) if escalations else {}
+    return [replace(card_of(user, each), alert=alerts.get(each.pk)) for each in escalations]
+
+
 def make_card(escalation: Escalation, can_operate: bool, *, typed: Typed | None = None, error: str = "") -> Card:
     kind = EscalationKind(escalation.kind)
     return Card(
@@ -295,7 +303,7 @@ def _with_all(escalations: QuerySet[Escalation]) -> QuerySet[Escalation]:
 def open_cards(user: User | AnonymousUser) -> list[Card]:
     """Every open question that the user can see, the first deadline first (at most 200)."""
     found = _with_all(visible_escalations(user)).filter(status=EscalationStatus.OPEN.value)
-    return [card_of(user, escalation) for escalation in found.order_by("deadline", "pk")[:200]]
+    return cards_of(user, list(found.order_by("deadline", "pk")[:200]))
 
 
 def closed_cards(user: User | AnonymousUser, page: int) -> tuple[list[Card], bool]:
@@ -303,10 +311,10 @@ def closed_cards(user: User | AnonymousUser, page: int) -> tuple[list[Card], boo
     found = _with_all(visible_escalations(user)).exclude(status=EscalationStatus.OPEN.value)
     start = (page - 1) * PAGE_SIZE
     rows = list(found.order_by("-opened_at", "-pk")[start : start + PAGE_SIZE + 1])
-    return [card_of(user, escalation) for escalation in rows[:PAGE_SIZE]], len(rows) > PAGE_SIZE
+    return cards_of(user, rows[:PAGE_SIZE]), len(rows) > PAGE_SIZE
 
 
 def cards_of_tasks(user: User | AnonymousUser, tasks: Iterable[int]) -> list[Card]:
     """The questions of these tasks that are open or were closed lately enough to be on somebody's screen."""
     found = _with_all(visible_escalations(user)).filter(task__in=list(tasks)).order_by("-pk")[:200]
-    return [card_of(user, escalation) for escalation in found]
+    return cards_of(user, list(found))

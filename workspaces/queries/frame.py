@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from django.contrib.auth.models import AnonymousUser
 
@@ -11,9 +11,11 @@ from workspaces.models import Latch, User, Workspace
 
 from . import incidents
 from .access import visible_escalations, visible_workspaces
+from .bell import Bell, bell_of
 from .budget_pages import alert_ids
 
 SECTIONS = (
+    ("/alerts/", "alerts"),
     ("/inbox/", "inbox"),
     ("/incidents/", "incidents"),
     ("/audit/", "incidents"),
@@ -39,6 +41,7 @@ class Frame:
     local_count: int = 0
     budget_count: int = 0
     fleet_hold: Latch | None = None
+    bell: Bell = field(default_factory=Bell)
 
 
 def frame_of(user: User | AnonymousUser, path: str) -> Frame:
@@ -52,6 +55,7 @@ def frame_of(user: User | AnonymousUser, path: str) -> Frame:
         budget_count=len(alert_ids(user)),
         local_count=visible_workspaces(user).filter(driver=Workspace.Driver.LOCAL).count(),
         fleet_hold=fleet_hold(),
+        bell=bell_of(user),
     )
 
 

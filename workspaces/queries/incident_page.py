@@ -15,7 +15,7 @@ from workspaces.domain.states import EscalationKind, EscalationStatus
 from workspaces.models import Branch, Checkpoint, Event, Incident, ModelCall, Step, Task, ToolCall, User
 
 from .access import visible_escalations, visible_tasks
-from .escalations import Card, card_of
+from .escalations import Card, cards_of
 from .history import Span, line_of
 
 AROUND = 6  # events before the first and after the last one of an incident
@@ -170,7 +170,7 @@ def questions_of(user: User | AnonymousUser, incident: Incident) -> list[Card]:
         .select_related("task__workspace", "task__profile_version__profile", "tool_call__step", "answered_by")
         .order_by("-pk")[:20]
     )
-    cards = [card_of(user, escalation) for escalation in found]
+    cards = cards_of(user, list(found))
     return sorted(cards, key=lambda card: not card.is_open)
 
 

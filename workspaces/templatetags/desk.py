@@ -70,6 +70,9 @@ STATUS_LOOKS: dict[str, tuple[str, str]] = {
     "nudged": ("blue", "message"),
     "escalated": ("amber", "hand"),
     "stopped": ("red", "ban"),
+    # alerts and what was told of them
+    "pending": ("grey", "clock"),
+    "delivered": ("green", "check"),
     # roles
     "viewer": ("grey", "person"),
     "operator": ("blue", "hand"),

@@ -12,7 +12,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, resolve_url
 
 from workspaces.domain.roles import Role, at_least
-from workspaces.models import Escalation, Incident, QuotaPool, Task, User, Workspace
+from workspaces.models import Alert, Escalation, Incident, QuotaPool, Task, User, Workspace
 from workspaces.queries import access
 
 View = Callable[..., HttpResponse]
@@ -78,6 +78,11 @@ def escalation_or_404(request: HttpRequest, escalation_id: int) -> Escalation:
 def incident_or_404(request: HttpRequest, incident_id: int) -> Incident:
     related = ("task__workspace", "task__profile_version__profile", "branch", "acknowledged_by", "resolved_by")
     return get_object_or_404(access.visible_incidents(request.user).select_related(*related), pk=incident_id)
+
+
+def alert_or_404(request: HttpRequest, alert_id: int) -> Alert:
+    related = ("rule", "user", "workspace", "acknowledged_by", "resolved_by")
+    return get_object_or_404(access.visible_alerts(request.user).select_related(*related), pk=alert_id)
 
 
 def pool_or_404(request: HttpRequest, pool_id: int) -> QuotaPool:

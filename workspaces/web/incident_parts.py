@@ -16,6 +16,7 @@ from workspaces.domain.incidents import IncidentKind, IncidentState, Rung, Sever
 from workspaces.models import Incident, Step, User
 from workspaces.queries import incident_page as reads
 from workspaces.queries.access import may_operate
+from workspaces.queries.alert_page import alerts_of
 from workspaces.queries.history import line_of
 from workspaces.queries.task_page import Controls
 from workspaces.queries.trace import current_line
@@ -26,6 +27,7 @@ from .trace_rows import diff_lines, rows_of
 
 LIVE = {
     "head": "incidents/_head.html",
+    "alerts": "alerts/_of_noun.html",
     "evidence": "incidents/_evidence.html",
     "attempts": "incidents/_attempts.html",
     "timeline": "incidents/_timeline.html",
@@ -66,6 +68,7 @@ def page_context(incident: Incident, user: User) -> dict[str, Any]:
     return {
         **head_context(task, operate, user),
         "incident": incident,
+        "noun_alerts": alerts_of(user, incident=incident.pk),
         **named(incident),
         "is_resolved": incident.state == IncidentState.RESOLVED.value,
         "places": proof.places,

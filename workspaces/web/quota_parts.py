@@ -11,6 +11,7 @@ from typing import Any
 from workspaces.domain.quota_words import CIRCUITS, NOTICES
 from workspaces.domain.states import Circuit, NoticeKind
 from workspaces.models import QuotaPool, QuotaShare, User
+from workspaces.queries.alert_page import alerts_of
 from workspaces.queries.fleet import Filters
 from workspaces.queries.quota_history import PERIODS, history_of
 from workspaces.queries.quota_line import TaskWait, queue_of
@@ -20,6 +21,7 @@ from workspaces.queries.quota_state import Situation
 
 LIVE = {
     "head": "quota/_head.html",
+    "alerts": "alerts/_of_noun.html",
     "limits": "quota/_limits.html",
     "holders": "quota/_holders.html",
     "queue": "quota/_queue.html",
@@ -54,6 +56,7 @@ def page_context(pool: QuotaPool, user: User, now: datetime, period: str, before
     history = history_of(pool, period, now)
     return {
         "pool": pool,
+        "noun_alerts": alerts_of(user, pool=pool.pk),
         "situation": situation,
         "counts": counts,
         "circuit": CIRCUITS[Circuit(pool.circuit)],

@@ -5,6 +5,7 @@ from __future__ import annotations
 from channels.generic.websocket import AsyncWebsocketConsumer
 from django.urls import path, re_path
 
+from .consumers.alerts import AlertConsumer, AlertsConsumer, BellConsumer
 from .consumers.fleet import FleetConsumer
 from .consumers.inbox import InboxConsumer
 from .consumers.incidents import IncidentConsumer, IncidentsConsumer
@@ -21,6 +22,9 @@ class Nowhere(AsyncWebsocketConsumer):
 
 
 websocket_urlpatterns = [
+    path("ws/bell/", BellConsumer.as_asgi()),
+    path("ws/alerts/", AlertsConsumer.as_asgi()),
+    path("ws/alerts/<int:alert_id>/", AlertConsumer.as_asgi()),
     path("ws/fleet/", FleetConsumer.as_asgi()),
     path("ws/inbox/", InboxConsumer.as_asgi()),
     path("ws/incidents/", IncidentsConsumer.as_asgi()),

@@ -7,6 +7,7 @@ from typing import Any
 from workspaces.domain.scratchpad import head, in_order
 from workspaces.domain.states import TaskStatus
 from workspaces.models import Task, User
+from workspaces.queries.alert_page import alerts_of
 from workspaces.queries.approvals import standing_of
 from workspaces.queries.checkpoints import LISTED, checkpoints_of
 from workspaces.queries.incidents import of_task
@@ -43,6 +44,7 @@ def head_context(task: Task, can_operate: bool, reader: User) -> dict[str, Any]:
     """`reader`: whose view of the budgets above the task it is."""
     return {
         "head": head_of(task),
+        "task_alerts": alerts_of(reader, over=False, task=task.pk),
         "task": task,
         "can_operate": can_operate,
         **wait_context(wait_of(task)),

@@ -8,6 +8,7 @@ from django.urls import include, path, re_path
 from .sign_in import SignIn
 from .views import (
     action_links,
+    alerts,
     audit,
     budgets,
     costs,
@@ -47,6 +48,11 @@ urlpatterns = [
     path("incidents/<int:incident_id>/", incidents.show, name="incident"),
     path("incidents/<int:incident_id>/acknowledge/", incidents.acknowledge, name="incident-acknowledge"),
     path("incidents/<int:incident_id>/resolve/", incidents.resolve, name="incident-resolve"),
+    path("alerts/", alerts.index, name="alerts"),
+    path("alerts/act/", alerts.act, name="alerts-act"),
+    path("alerts/<int:alert_id>/", alerts.show, name="alert"),
+    path("alerts/<int:alert_id>/acknowledge/", alerts.acknowledge, name="alert-acknowledge"),
+    path("alerts/<int:alert_id>/resolve/", alerts.resolve, name="alert-resolve"),
     path("audit/", audit.site, name="audit"),
     path("quota/", quota.index, name="quota"),
     path("quota/new/", quota.new, name="quota-new"),

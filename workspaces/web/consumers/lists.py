@@ -35,6 +35,7 @@ class LiveList(Watcher):
     """Subclasses render: `prepare` once, `fragments` for the tasks that changed."""
 
     user: User
+    flush_every_s = FLUSH_EVERY_S
 
     async def connect(self) -> None:
         user = self.scope["user"]
@@ -109,7 +110,7 @@ class LiveList(Watcher):
             html = await database_sync_to_async(self.fragments)(tasks)
             if html:
                 await self.send(text_data=html)
-            await asyncio.sleep(max(0.0, FLUSH_EVERY_S - (time.monotonic() - started)))
+            await asyncio.sleep(max(0.0, self.flush_every_s - (time.monotonic() - started)))
 
     async def _check_forever(self) -> None:
         while True:

@@ -22,6 +22,7 @@ from workspaces.web.access import signed_in, user_of
 from workspaces.web.errors import done, steering
 from workspaces.web.limits_form import deadline_field
 from workspaces.web.rule_form import RuleForm
+from workspaces.web.trace_rows import number_or_none
 from workspaces.web.views.latches import reason_of
 
 MUTES = ((3_600, "1 hour"), (4 * 3_600, "4 hours"), (24 * 3_600, "1 day"), (7 * 86_400, "7 days"))
@@ -98,7 +99,9 @@ def mute(request: HttpRequest, rule_id: int) -> HttpResponse:
     until, words = _until(request)
     actions.mute_rule(rule.pk, until=until, actor=user_of(request), reason=request.POST.get("reason", ""))
     told = f"{rule.name} is muted {words}. What it finds is kept, and nobody is told."
-    return done(request, told, back=_in_list(rule), reload=True)
+    alert = number_or_none(request.POST.get("alert"))  # on whose page the dialog was
+    back = _in_list(rule) if alert is None else reverse("alert", args=[alert])
+    return done(request, told, back=back, reload=True)
 
 
 def _until(request: HttpRequest) -> tuple[datetime, str]:

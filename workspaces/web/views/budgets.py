@@ -17,6 +17,7 @@ from workspaces.models import Budget, Task
 from workspaces.queries import budget_page as one
 from workspaces.queries import budget_pages as pages
 from workspaces.queries.access import may_operate, visible_tasks
+from workspaces.queries.alert_page import alerts_of
 from workspaces.queries.budget_access import may_change_budget, visible_budgets
 from workspaces.queries.task_budgets import enough_for
 from workspaces.web.access import is_htmx, signed_in, task_or_404, user_of
@@ -48,6 +49,7 @@ def show(request: HttpRequest, budget_id: int) -> HttpResponse:
     since = max(now.now - one.DRAWN_LATELY, now.starts_at or budget.created_at)
     context = {
         "budget": budget,
+        "noun_alerts": alerts_of(user, budget=budget.pk),
         "shown": now,
         "waiting": waiting,
         "more_waiting": now.waits - len(waiting),
