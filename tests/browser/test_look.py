@@ -98,6 +98,10 @@ def paths(product: Product) -> list[str]:
         "/costs/reconcile/",
         "/budgets/new/",
         "/prices/",
+        "/alerts/rules/",
+        "/alerts/rules/new/",
+        "/alerts/endpoints/",
+        "/alerts/endpoints/new/",
     ]
 
 

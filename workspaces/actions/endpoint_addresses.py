@@ -49,8 +49,13 @@ def read_address(kind: EndpointKind, text: str) -> str:
 def check_reachable(address: str) -> None:
     """Raises Refused where the name does not resolve, or leads to where nothing may be sent."""
     url = httpx2.URL(address)
-    if _number(url.host) is None:
-        asyncio.run(_resolve_and_judge(url))
+    if _number(url.host) is not None:
+        return
+    loop = asyncio.new_event_loop()
+    try:
+        loop.run_until_complete(_resolve_and_judge(url))
+    finally:
+        loop.close()  # unlike asyncio.run it does not wait for a name server that never answers
 
 
 async def _resolve_and_judge(url: httpx2.URL) -> None:
