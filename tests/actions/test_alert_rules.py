@@ -185,3 +185,7 @@ def test_a_rule_of_a_person_matches_only_what_that_person_sees() -> None:
     signalled(E.BEGAN, ["incident:3"], workspace=his)
     digest()
     assert made.alerts.filter(group_key="incident:3", workspace=his).exists()
+    User.objects.filter(pk=alice.pk).update(is_active=False)
+    signalled(E.BEGAN, ["incident:4"], workspace=hers)
+    digest()
+    assert not made.alerts.filter(group_key="incident:4").exists(), "who may not sign in is told nothing"

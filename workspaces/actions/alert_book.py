@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 
 from django.db import connection
 
+from workspaces import live
 from workspaces.domain import alerting
 from workspaces.domain.alert_rules import Matcher, grew_words, title_of
 from workspaces.domain.alerting import Pace
@@ -231,6 +232,7 @@ def write(book: Book, works: Sequence[Work]) -> None:
             kept.append(work)
     if gone:
         Alert.objects.filter(pk__in=gone).delete()
+        live.alerts_changed()
     store([work.alert for work in kept])
     _store_members(book, kept)
     write_history(book.rule, entries)

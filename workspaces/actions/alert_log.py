@@ -153,5 +153,7 @@ def write_history(rule: AlertRule, entries: Iterable[Entry]) -> None:
 
 
 def _endpoints(rule: AlertRule) -> list[Endpoint]:
-    """Those that take messages now: what is told is for them, and they are its rule's owner's."""
+    """Those that take messages now, and are its rule's owner's, who may sign in still."""
+    if rule.owner is not None and not rule.owner.is_active:
+        return []
     return list(rule.endpoints.filter(state=EndpointState.ENABLED.value, owner=rule.owner_id).order_by("pk"))

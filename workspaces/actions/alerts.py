@@ -104,7 +104,7 @@ def happening_of(signal: AlertSignal) -> Happening:
 def _take_all(happenings: Sequence[Happening], now: datetime, errors: dict[int, str]) -> None:
     """Rule by rule, each in a savepoint: one that fails takes them one by one, and sets aside what it must."""
     rules = enabled_rules()
-    matchers = matchers_of(rules)
+    matchers = matchers_of(rules, with_pools=any(each.pool and each.workspace is None for each in happenings))
     goes_on = _rules_with(happenings)
     known = {rule.pk for rule in rules}
     rules += AlertRule.objects.filter(pk__in=goes_on.keys() - known).order_by("pk")

@@ -42,6 +42,7 @@ DEFAULTS = (
         (K.INCIDENT, K.ESCALATION_OPENED, K.ESCALATION_OVERDUE, K.TASK_STUCK, K.TASK_FAILED),
         incident_kinds=tuple(kind for kind in IncidentKind if kind is not IncidentKind.STORM),
         group_by=G.TASK,
+        cooldown_s=2 * MINUTE,  # the question about an incident follows it, and somebody waits for its answer
         remind_s=4 * HOUR,
     ),
     DefaultRule(

@@ -27,13 +27,17 @@ _OF_POOLS = {AlertKind.QUOTA_EXHAUSTED.value, AlertKind.QUOTA_PREDICTED.value}
 
 
 def enabled_rules() -> list[AlertRule]:
-    return list(AlertRule.objects.filter(enabled=True, retired_at=None).select_related("owner").order_by("pk"))
+    """Not those of people who may not sign in any more."""
+    rules = AlertRule.objects.filter(enabled=True, retired_at=None).exclude(owner__is_active=False)
+    return list(rules.select_related("owner").order_by("pk"))
 
 
-def matchers_of(rules: Sequence[AlertRule]) -> dict[int, Matcher | Exception]:
-    """By the rule's id. Of a rule that cannot be read, why."""
+def matchers_of(rules: Sequence[AlertRule], *, with_pools: bool = True) -> dict[int, Matcher | Exception]:
+    """By the rule's id. Of a rule that cannot be read, why. Which pools an owner sees is dear to find out: it may be
+    left out where nothing is to be matched that is of a pool alone.
+    """
     owners = {rule.owner_id: rule.owner for rule in rules if rule.owner is not None and not rule.owner.is_staff}
-    pools = {rule.owner_id for rule in rules if _OF_POOLS & set(rule.kinds)}
+    pools = {rule.owner_id for rule in rules if with_pools and _OF_POOLS & set(rule.kinds)}
     sights = _sights([owner for owner in owners.values() if owner is not None], pools)
     made: dict[int, Matcher | Exception] = {}
     for rule in rules:
