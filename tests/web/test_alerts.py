@@ -196,6 +196,7 @@ def test_the_page_shows_troubles_history_and_what_was_told(desk: Desk, signed_in
     digest()
     alert = Alert.objects.get(rule=rule)
     Delivery.objects.filter(alert=alert).update(state="failed", error="503 from the pager", attempts_made=4)
+    delivery = Delivery.objects.get(alert=alert)
     acknowledge_alert(alert.pk, actor=desk.operator, reason="looking")
     staff = page(signed_in(desk.staff).get(f"/alerts/{alert.pk}/"))
     links = {str(link["href"]) for link in staff.all("#alert-troubles td a")}
@@ -203,7 +204,8 @@ def test_the_page_shows_troubles_history_and_what_was_told(desk: Desk, signed_in
     entries = [words(entry) for entry in staff.all(".alert-history > li")]
     assert f"Acknowledged by {desk.operator}, on the page" in entries[0]
     assert "looking" in entries[0]
-    assert "the pager failed 4 tries 503 from the pager" in entries[-1]
+    assert "the pager failed the message 4 tries 503 from the pager" in entries[-1]
+    assert staff.one(f"#alert-history a[href='/alerts/deliveries/{delivery.pk}/']")
     viewer = page(signed_in(desk.viewer).get(f"/alerts/{alert.pk}/"))
     assert "the pager" not in viewer.text("#alert-history"), "the site's endpoints are its staff's"
     assert "1 of the site’s endpoint" in viewer.text("#alert-history")

@@ -15,7 +15,7 @@ from .bell import concerning
 from .database import database_now
 
 PERIODS = (7, 30)  # days
-READ = 2_000  # the newest of them
+READ = 1_000  # the newest of them
 
 _OPENED = (ChangeKind.OPENED.value, ChangeKind.REOPENED.value)
 _TAKEN = (ChangeKind.ACKNOWLEDGED.value, ChangeKind.RESOLVED.value)
