@@ -11,18 +11,20 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-from tests.harness import make_user
+from tests.harness import courier_runs_once, make_user, work
 from tests.mail_server import MailServer, mail_server
 from tests.web.linked import make_endpoint
+from tests.web.people import make_desk
 from workspaces.actions import mailboxes
 from workspaces.actions.errors import Refused
 from workspaces.actions.link_use import NotGood, use_link
 from workspaces.domain.action_links import Standing
 from workspaces.domain.endpoints import AttemptOutcome, EndpointKind, EndpointState
+from workspaces.domain.states import TaskStatus
 from workspaces.engine.mail import send_confirmation, tell_owners
 from workspaces.engine.transports import NotSent, Parcel
 from workspaces.engine.transports.email import Email
-from workspaces.models import ActionLink, AuditEntry, Endpoint, User
+from workspaces.models import ActionLink, AlertRule, AuditEntry, Endpoint, User
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -163,6 +165,27 @@ def test_a_confirmation_is_of_one_address_and_nobodys_mailbox_is_filled(server: 
     with pytest.raises(NotGood) as caught:
         use_link(link.uid, actor=None, address="")
     assert caught.value.standing is Standing.CHANGED
+
+
+def test_a_held_call_is_approved_from_the_mail_that_tells_of_it(server: MailServer) -> None:
+    """The whole way: the question's signal, a rule, an alert, a mail to a confirmed address, its link, the call."""
+    desk = make_desk()
+    endpoint = make_endpoint(None, desk.staff, kind=EndpointKind.EMAIL.value, address="oncall@example.com")
+    AlertRule.objects.get(builtin="agent").endpoints.add(endpoint)
+    asked = desk.held_call()
+    courier_runs_once()
+    ((to, message),) = server.came
+    body = message.get_body(("plain",))
+    assert body is not None
+    links = dict(re.findall(r"- (\w+): http://[^/\s]+(/act/[^/\s]+/)", body.get_content()))
+    assert (to, list(links)) == ("oncall@example.com", ["Approve", "Reject", "Acknowledge", "Resolve"])
+    assert Client().post(links["Approve"]).status_code == 200
+    task = work(asked.task)
+    assert task.status == TaskStatus.SUCCEEDED
+    courier_runs_once()
+    assert [told["Subject"].strip().split(": ")[0] for _, told in server.came[1:]] == ["[agentdesk] Resolved"]
+    assert server.came[1][1]["References"] == message["References"]
+    assert Client().get(links["Acknowledge"]).status_code == 410, "it is over"
 
 
 def test_the_owner_of_a_failed_endpoint_is_told_once_by_mail(server: MailServer) -> None:

@@ -28,6 +28,7 @@ from workspaces.domain.throttle import PATIENCE
 from workspaces.models import (
     ActionLink,
     AlertChange,
+    AlertMember,
     Approval,
     AuditEntry,
     Endpoint,
@@ -234,6 +235,16 @@ def test_what_the_endpoint_may_not_is_not_in_the_message(desk: Desk, asked: Esca
     assert set(links_of(alert, make_endpoint(person, person, EndpointLinks.ACKNOWLEDGE))) == {"acknowledge", "resolve"}
     assert set(links_of(alert, make_endpoint(desk.viewer, desk.viewer))) == {"acknowledge", "resolve"}
     assert "approve" in links_of(alert, make_endpoint(None, desk.staff)), "a site endpoint acts as who made it"
+    member = AlertMember.objects.get(alert=alert)
+    member.pk, member.subject, member.escalation = None, "incident:1", None
+    member.save()
+    assert "approve" in links_of(alert, make_endpoint(person, person)), "an incident besides changes nothing"
+    now = timezone.now()
+    member.pk, member.subject = None, "escalation:0"
+    member.escalation = Escalation.objects.create(task=asked.task, kind="limit", opened_at=now, deadline=now)
+    member.save()
+    assert "approve" not in links_of(alert, make_endpoint(person, person)), "of two questions it is not known which"
+    member.delete()
     answer_escalation(asked.pk, decision=Decision.APPROVE, actor=desk.owner)
     assert set(links_of(alert, make_endpoint(person, person))) == {"acknowledge", "resolve"}
 

@@ -14,7 +14,6 @@ from typing import Any
 
 from django.conf import settings
 from django.core.signing import BadSignature, Signer
-from django.db.models import Count, Min
 
 from workspaces.domain.action_links import ANSWERS, Standing, filled, standing
 from workspaces.domain.alerts import AlertState
@@ -71,16 +70,11 @@ def link_of(token: str) -> ActionLink | None:
 
 
 def open_question(alert_id: int) -> Escalation | None:
-    """The one open question that the alert is about; None where it is about none, or about several."""
-    goes_on = AlertMember.objects.filter(alert=alert_id, ended_at=None)
-    found = goes_on.aggregate(members=Count("id"), asked=Min("escalation"))
-    if found["members"] != 1 or found["asked"] is None:
-        return None
-    return (
-        Escalation.objects.filter(pk=found["asked"], status=EscalationStatus.OPEN.value)
-        .select_related("tool_call", "task__workspace")
-        .first()
-    )
+    """The one open question that the alert is about, besides whatever else; None where there are none or several."""
+    asked = AlertMember.objects.filter(alert=alert_id, ended_at=None, escalation__isnull=False).values("escalation")
+    found = Escalation.objects.filter(pk__in=asked, status=EscalationStatus.OPEN.value)
+    first, *more = found.select_related("tool_call", "task__workspace").order_by("pk")[:2] or [None]
+    return None if more else first
 
 
 def may_settle(user: User, alert: Alert) -> bool:
