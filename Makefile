@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 ALONE := tests/browser tests/chaos tests/sandboxes tests/stack
 UV_VERSION := 0.13.9
 
-.PHONY: help up test test-long check lint fmt lock test-model chaos bench-engine bench-sleep bench-idle bench-retention bench-detectors bench-context bench-quota bench-costs bench-budget pictures sandbox-image
+.PHONY: help up test test-long check lint fmt lock test-model chaos chaos-alerts bench-engine bench-sleep bench-idle bench-retention bench-detectors bench-context bench-quota bench-costs bench-budget bench-alerts pictures sandbox-image
 
 help:
 	@echo "make up            run everything on this machine (Ctrl-C stops it)"
@@ -18,6 +18,7 @@ help:
 	@echo "make sandbox-image build the sandbox image"
 	@echo "make test-model    the tests that talk to a real local model"
 	@echo "make chaos SEED=n  kill and cut off parts of the product while it works, then audit it (SEEDS=1-20 for many)"
+	@echo "make chaos-alerts SEED=n  500 alerts while workers, scheduler and receiver are killed, then audit what arrived"
 	@echo "make bench-engine  the engine's own time per step"
 	@echo "make bench-sleep   saving, sleeping, waking, restoring and forking, beside docker commit"
 	@echo "make bench-idle    1,000 sleeping workspaces, and 20 that wake at once"
@@ -27,6 +28,7 @@ help:
 	@echo "make bench-detectors  precision and recall of the detectors on the labelled traces, beside others' rules"
 	@echo "make bench-costs  every cost page over five million usage records, and its total beside the sum of them"
 	@echo "make bench-budget  64 calls that begin at once on 0.50 USD, beside a counter and a LiteLLM proxy"
+	@echo "make bench-alerts  from a loop's decisive event to the receiver; 10,000 incidents on one pool; what flaps"
 	@echo "make pictures      the pictures in docs/"
 
 up:
@@ -89,6 +91,10 @@ chaos:
 	@$(PYTHON) agentdesk/bootstrap.py test
 	@SEED="$(SEED)" SEEDS="$(SEEDS)" exec $(BIN)/python -m tests.chaos.run $(CHAOS)
 
+chaos-alerts:
+	@$(PYTHON) agentdesk/bootstrap.py test
+	@SEED="$(SEED)" SEEDS="$(SEEDS)" exec $(BIN)/python -m tests.chaos.alerts $(CHAOS)
+
 bench-engine:
 	@$(PYTHON) agentdesk/bootstrap.py test
 	@exec $(BIN)/python -m tests.bench.engine
@@ -124,6 +130,10 @@ bench-costs:
 bench-budget:
 	@$(PYTHON) agentdesk/bootstrap.py test
 	@exec $(BIN)/python -m tests.bench.budget $(ARGS)
+
+bench-alerts:
+	@$(PYTHON) agentdesk/bootstrap.py test
+	@exec $(BIN)/python -m tests.bench.alerts $(ARGS)
 
 pictures:
 	@$(PYTHON) agentdesk/bootstrap.py test

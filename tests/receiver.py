@@ -34,7 +34,7 @@ from standardwebhooks import Webhook, WebhookVerificationError
 from agentdesk import environment
 from agentdesk.embedded.process import Child
 
-READY_WITHIN_S = 30.0
+READY_WITHIN_S = 120.0
 BINDS_WITHIN_S = 20.0
 
 
