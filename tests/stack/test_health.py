@@ -15,6 +15,7 @@ from agentdesk import csp
 from workspaces.domain.states import ProcessRole
 from workspaces.engine.watch import Heart
 from workspaces.models import Heartbeat
+from workspaces.queries.heartbeats import pulse
 
 
 @pytest.mark.django_db
@@ -53,6 +54,7 @@ def test_a_process_that_beats_is_seen_until_it_is_silent_or_was_told_to_end(
     assert said() == "no heartbeat", "a beat is written every five seconds, however often it is asked for"
     heart.beat(ending=True)
     assert said() == "no heartbeat", "seen again, and about to end"
+    assert f"No {role.value} lives (last seen " in pulse().words
     row = Heartbeat.objects.get()
     assert (row.role, row.pid) == (role.value, os.getpid())
     assert row.ending_at is not None

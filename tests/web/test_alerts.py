@@ -19,6 +19,8 @@ from workspaces.actions.alerts import acknowledge_alert, digest, resolve_alert
 from workspaces.actions.workspaces import set_member
 from workspaces.domain.alerts import AlertKind, Edge, GroupBy
 from workspaces.domain.incidents import Severity
+from workspaces.domain.states import ProcessRole
+from workspaces.engine.watch import Heart
 from workspaces.models import Alert, AuditEntry, Delivery, Endpoint, User
 from workspaces.queries.alert_times import taken_up, times_of
 from workspaces.queries.alerts import Filters
@@ -52,6 +54,16 @@ def test_what_needs_a_person_comes_first_and_each_state_has_its_tab(desk: Desk, 
     assert [words(tab) for tab in seen.all("#alert-states a")] == ["Open 2", "Acknowledged 0", "Resolved 0", "All 2"]
     tiles = [words(tile) for tile in seen.all("#alert-tiles a")]
     assert tiles == ["1 critical, open", "0 error, open", "0 warning, open", "2 info, open"]
+
+
+def test_the_page_says_who_keeps_tasks_going_and_to_everybody_when_nobody_does(desk: Desk, signed_in: SignIn) -> None:
+    viewer, staff = signed_in(desk.viewer), signed_in(desk.staff)
+    said = "No worker lives (none was seen lately): no task goes on. No scheduler lives (none was seen lately)"
+    assert [said in words(page(each.get("/alerts/")).one("#alert-pulse")) for each in (viewer, staff)] == [True, True]
+    for role in ProcessRole:
+        Heart(role).beat()
+    assert words(page(staff.get("/alerts/")).one("#alert-pulse")) == "1 worker and the scheduler live."
+    assert page(viewer.get("/alerts/")).all("#alert-pulse") == []
 
 
 def test_members_see_their_workspaces_alerts_and_owners_their_own(desk: Desk, signed_in: SignIn) -> None:

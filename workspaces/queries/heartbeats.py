@@ -8,6 +8,7 @@ from datetime import datetime
 
 from django.db import connection
 
+from workspaces.domain.alert_watches import duration
 from workspaces.domain.states import ProcessRole
 
 REMEMBERED_S = 900  # a process that was not seen for so long is no longer missed
@@ -64,6 +65,29 @@ class Pulse:
     schedulers: int
     worker_s: float | None
     scheduler_s: float | None
+
+    @property
+    def well(self) -> bool:
+        return self.workers > 0 and self.schedulers > 0
+
+    @property
+    def words(self) -> str:
+        """Who lives, for people who look at alerts."""
+        workers = "1 worker" if self.workers == 1 else f"{self.workers:,} workers"
+        if self.well:
+            return f"{workers} and the scheduler live."
+        parts = []
+        if not self.workers:
+            parts.append(f"No worker lives ({_last(self.worker_s)}): no task goes on.")
+        if not self.schedulers:
+            parts.append(f"No scheduler lives ({_last(self.scheduler_s)}): waits do not end.")
+        if not self.workers and not self.schedulers:
+            parts.append("Nothing looks and nobody is told until one of them is started.")
+        return " ".join(parts)
+
+
+def _last(seconds: float | None) -> str:
+    return "none was seen lately" if seconds is None else f"last seen {duration(seconds)} ago"
 
 
 def pulse() -> Pulse:

@@ -17,6 +17,7 @@ from workspaces.actions.errors import Refused
 from workspaces.models import Alert, User
 from workspaces.queries import alerts
 from workspaces.queries.database import is_away
+from workspaces.queries.heartbeats import pulse
 from workspaces.web.access import alert_or_404, is_htmx, signed_in, user_of
 from workspaces.web.alert_parts import (
     EVERYONE,
@@ -56,6 +57,8 @@ def index(request: HttpRequest) -> HttpResponse:
         "workspaces": [(workspace.pk, workspace.name) for workspace in choices.workspaces],
         "without_task": filters.address(task=None),
         "whose": [*WHOSE_CHOICES, EVERYONE] if user.is_staff else WHOSE_CHOICES,
+        "pulse": pulse(),
+        "may_see_pulse": user.is_staff,
     }
     return render(request, "alerts/index.html", context)
 
