@@ -345,6 +345,8 @@ def test_endpoints_are_their_owners_alone(desk: Desk, signed_in: Any) -> None:
     of_alert = shown(signed_in(desk.owner), f"/alerts/{alert.pk}/deliveries/")
     assert [tag["id"] for tag in of_alert.all("[id^=delivery-row-]")] == [f"delivery-row-{delivery.pk}"]
     assert "1 more went to others" in of_alert.text(".lede")
+    of_page = shown(signed_in(desk.owner), f"/alerts/{alert.pk}/")
+    assert of_page.one(f"[href='/alerts/{alert.pk}/deliveries/']")
     refused = signed_in(desk.owner).post(NEW, typed(of="site"))
     assert refused.status_code == 302
     assert Endpoint.objects.latest("pk").owner == desk.owner, "only site staff make the site's"
