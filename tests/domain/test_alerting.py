@@ -381,3 +381,27 @@ def test_a_longer_cooldown_or_a_mute_set_later_counts_from_what_is_stored() -> N
     group.pace = replace(PACE, cooldown_s=1200)
     group.look()
     assert group.alert.tell_at == at(1200)
+
+
+def test_a_severity_that_was_told_before_is_no_rise_however_often_it_comes_back() -> None:
+    group = Group()
+    group.begins(C)
+    group.ends()
+    group.passes(599)
+    group.begins(W)
+    group.passes(10)
+    assert [message for _, message in group.messages] == [Message.OPENED, Message.RESOLVED, Message.OPENED]
+    group.worse(C)
+    assert len(group.messages) == 3, "it was told as critical before: it waits for the cooldown"
+    assert group.alert is not None
+    assert (group.alert.severity, group.alert.told_severity) == (C, C)
+
+
+def test_a_rule_that_tells_ends_no_more_tells_none_that_a_mute_held_back() -> None:
+    group = Group()
+    group.begins()
+    group.mute(at(1000))
+    group.ends()
+    group.pace = replace(group.pace, tell_resolved=False)
+    group.passes(2000)
+    assert group.messages == [(0, Message.OPENED)]
