@@ -111,7 +111,7 @@ def test_older_commands_are_a_page_away(desk: Desk, signed_in: Any) -> None:
     older = page(client.get(address(desk) + str(newest.one(".pager a")["href"])))
     shown = [tag.get_text() for seen in (newest, older) for tag in seen.all(".command-text")]
     assert shown == [f"echo {n}" for n in range(39, -1, -1)]
-    older.none("[ws-connect]")
+    older.none("main [ws-connect]")
 
 
 # ---- the socket
