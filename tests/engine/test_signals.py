@@ -13,6 +13,7 @@ from django.utils import timezone
 from tests.actions.test_incidents import FINDING, GROWN
 from tests.engine.test_budgets import PRICED, STEPS, account, budget
 from tests.engine.test_ladder import loop_task, looping, question
+from tests.engine.test_lifecycle import age
 from tests.harness import SEND_INVOICE, check_history, quota_pool, scripted_task, work
 from tests.quota_calls import caller
 from workspaces.actions import alert_signals, budget_signals
@@ -23,12 +24,12 @@ from workspaces.actions.pen import writing
 from workspaces.actions.retune import retune_task
 from workspaces.actions.rollbacks import fork, roll_back
 from workspaces.actions.schedule import expire_due
-from workspaces.actions.tasks import cancel_task, end_task, resume_task, send_message
+from workspaces.actions.tasks import cancel_task, end_task, pause_task, resume_task, send_message
 from workspaces.domain.escalations import Decision
 from workspaces.domain.incidents import Severity
-from workspaces.domain.states import BudgetPeriod, BudgetScope, TaskStatus
+from workspaces.domain.states import BudgetPeriod, BudgetScope, PauseMode, TaskStatus
 from workspaces.engine import lifecycle
-from workspaces.models import AlertSignal, BudgetAccount, Checkpoint, Escalation, Incident, Task, Workspace
+from workspaces.models import AlertSignal, BudgetAccount, Checkpoint, Escalation, Incident, Task
 from workspaces.sandboxes.base import SandboxError
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -137,6 +138,8 @@ def test_a_question_that_nobody_answers_is_overdue_until_a_person_comes() -> Non
 def test_an_owners_late_answer_ends_what_was_overdue() -> None:
     task = held_task({"tool": "send_*", "verdict": "hold", "on_expiry": "escalate", "expires_s": 60})
     late(task)
+    send_message(task.pk, text="soon", actor=task.created_by)
+    assert len(told()) == 2, "the question still waits for its owner"
     answer_escalation(question(task).pk, decision=Decision.APPROVE, actor=task.created_by)
     assert told()[2:] == ["escalation_opened ended", "escalation_overdue ended"]
     check_history(task)
@@ -216,8 +219,9 @@ def test_a_pool_that_is_held_for_long_is_told_once_and_a_short_refusal_not() -> 
     assert (signal.task, signal.workspace) == (None, None), "whoever draws on a pool is told, not one of them"
 
 
-def test_a_sandbox_that_does_not_start_is_told_until_it_does(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sandbox_that_does_not_start_or_sleep_is_told_until_it_does(monkeypatch: pytest.MonkeyPatch) -> None:
     task = scripted_task(QUIET)
+    pause_task(task.pk, mode=PauseMode.BOUNDARY, reason="so that nothing wants its sandbox", actor=task.created_by)
     kind = type(lifecycle.sandbox_for(task.workspace))
 
     def broken(self: object) -> None:
@@ -229,13 +233,21 @@ def test_a_sandbox_that_does_not_start_is_told_until_it_does(monkeypatch: pytest
             lifecycle.wake(task.workspace_id)
     assert told() == ["sandbox_unhealthy began"]
     began = one("sandbox_unhealthy")
-    assert (began.subject, began.workspace_id) == (f"workspace:{task.workspace_id}", task.workspace_id)
+    assert (began.subject, began.workspace_id) == (f"wake:{task.workspace_id}", task.workspace_id)
     assert "no such image build it" in began.words
     assert lifecycle.wake(task.workspace_id).awake
     assert told()[1:] == ["sandbox_unhealthy ended"]
-    Workspace.objects.filter(pk=task.workspace_id).update(state="asleep")
+    with monkeypatch.context() as patched:
+        patched.setattr(kind, "snapshot", broken)
+        for _ in range(2):
+            age(task.workspace_id)
+            assert not lifecycle.sleep(task.workspace_id)
+    assert told()[2:] == ["sandbox_unhealthy began"], "it is tried every second, and told once"
+    age(task.workspace_id)
+    assert lifecycle.sleep(task.workspace_id)
+    assert told()[3:] == ["sandbox_unhealthy ended"]
     assert lifecycle.wake(task.workspace_id).awake
-    assert len(told()) == 2
+    assert len(told()) == 4, "that it works is no news"
 
 
 def test_old_signals_go_when_their_trouble_is_over_and_were_digested() -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 from django.db import connection, transaction
@@ -176,7 +177,7 @@ def renew_claim(workspace_id: int, fence: int, *, lease_s: float) -> bool:
 
 def woke(workspace_id: int, fence: int, *, at_once: int) -> bool:
     """waking → awake. Its holder goes on, and the next in the queue are called. False when the claim had ended."""
-    done = _settle(workspace_id, fence, S.WAKING, S.AWAKE, tell=lambda: sandbox_signals.woke(workspace_id))
+    done = _settle(workspace_id, fence, S.WAKING, S.AWAKE, tell=partial(sandbox_signals.woke, workspace_id))
     call_next(at_once)
     return done
 
@@ -186,7 +187,7 @@ def wake_failed(workspace_id: int, fence: int, *, at_once: int, why: str = "") -
 
     `why`: what the sandbox's engine said; "" where only the worker was interrupted.
     """
-    tell = (lambda: sandbox_signals.does_not_wake(workspace_id, why)) if why else None
+    tell = partial(sandbox_signals.does_not_wake, workspace_id, why) if why else None
     done = _settle(workspace_id, fence, S.WAKING, S.ASLEEP, tell=tell)
     call_next(at_once)
     return done
@@ -294,6 +295,8 @@ def slept(nap: Nap, info: SnapshotInfo) -> bool:
             [S.ASLEEP.value, nap.used_at, snapshot.pk, nap.workspace_id, S.FALLING_ASLEEP.value, nap.fence],
         )
         row = cursor.fetchone()
+        if row is not None:
+            sandbox_signals.slept(nap.workspace_id)
     if row is None:
         return False
     holder, wanted = row
@@ -310,9 +313,10 @@ def slept(nap: Nap, info: SnapshotInfo) -> bool:
     return True
 
 
-def stay_awake(nap: Nap) -> bool:
+def stay_awake(nap: Nap, why: str) -> bool:
     """falling asleep → awake: the sandbox could not be ended or the disk not be saved. Whoever waits tries it."""
-    return _settle(nap.workspace_id, nap.fence, S.FALLING_ASLEEP, S.AWAKE)
+    tell = partial(sandbox_signals.does_not_sleep, nap.workspace_id, why)
+    return _settle(nap.workspace_id, nap.fence, S.FALLING_ASLEEP, S.AWAKE, tell=tell)
 
 
 # --- what an ended task left running

@@ -50,11 +50,15 @@ def wake(workspace_id: int, *, gone: bool = False) -> Waking:
             nodes.place(workspace)
             sandbox_for(workspace).start()
     except BaseException as error:
-        why = f"{error} {error.hint}".strip() if isinstance(error, SandboxError) else ""
+        why = _told(error) if isinstance(error, SandboxError) else ""
         moves.wake_failed(workspace_id, ticket.fence, at_once=settings.WAKES_AT_ONCE, why=why)
         raise
     in_time = moves.woke(workspace_id, ticket.fence, at_once=settings.WAKES_AT_ONCE)
     return Waking(in_time, duration_s=time.monotonic() - began)  # a claim that had ended is asked for anew
+
+
+def _told(error: SandboxError) -> str:
+    return f"{error} {error.hint}".strip()
 
 
 def awake_sandbox(workspace: Workspace, *, within_s: float = 20.0) -> Sandbox:
@@ -92,7 +96,7 @@ def sleep(workspace_id: int) -> bool:
             info = sandbox.snapshot()
     except SandboxError as error:
         logger.warning("workspace %s was not put to sleep: %s", workspace_id, error)
-        moves.stay_awake(nap)
+        moves.stay_awake(nap, _told(error))
         return False
     return moves.slept(nap, info)
 
