@@ -18,11 +18,13 @@ from workspaces.domain.action_links import (
     place_of,
     standing,
 )
-from workspaces.domain.alert_texts import TITLE_CHARS, harmless, slack_body, told_of
+from workspaces.domain.alert_texts import SEVERITY_WORDS, STATE_WORDS, TITLE_CHARS, harmless, slack_body, told_of
 from workspaces.domain.alerts import AlertState
 from workspaces.domain.endpoints import EndpointLinks, LinkAction
+from workspaces.domain.incidents import Severity
 from workspaces.domain.mail import address_problem, domain_of, one_line, sender_problem
 from workspaces.domain.states import EscalationKind
+from workspaces.domain.webhooks import MessageType
 
 NOW = datetime(2026, 12, 1, tzinfo=UTC)
 L, S = EndpointLinks, AlertState
@@ -114,3 +116,8 @@ def test_every_part_of_a_chat_message_stays_within_its_limit() -> None:
     assert len(words["text"]["text"]) <= 3_000
     assert [button["url"] for button in buttons["elements"]][-1] == "https://desk/alerts/1/"
     assert len(json.dumps(body)) < 40_000
+
+
+def test_every_severity_and_every_type_of_message_has_its_words() -> None:
+    assert set(SEVERITY_WORDS) == {severity.value for severity in Severity}
+    assert set(STATE_WORDS) == {type_.value for type_ in MessageType}

@@ -20,7 +20,7 @@ FACT_CHARS = 400
 MOST_FACTS = 8
 HEADER_CHARS, SECTION_CHARS, FIELD_CHARS = 150, 3_000, 2_000  # of Slack's blocks; a section holds ten fields
 MOST_EVIDENCE = 8
-SEVERITY_WORDS = {"critical": "CRITICAL", "warning": "Warning", "info": "Note"}
+SEVERITY_WORDS = {"critical": "CRITICAL", "error": "Error", "warning": "Warning", "info": "Note"}
 LINKS_SAY = "Each of these opens a page that shows what it does before it does it:"
 STATE_WORDS = {
     "alert.opened.v1": "",

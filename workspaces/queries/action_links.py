@@ -24,6 +24,7 @@ from workspaces.domain.states import EscalationKind, EscalationStatus
 from workspaces.models import ActionLink, Alert, AlertMember, Endpoint, Escalation, User
 
 from .access import may_operate, visible_alerts
+from .alerts import may_act
 from .approvals import is_owner
 
 SALT = "agentdesk.action-link"
@@ -78,12 +79,8 @@ def open_question(alert_id: int) -> Escalation | None:
 
 
 def may_settle(user: User, alert: Alert) -> bool:
-    """Acknowledge and resolve: a person his own, operators those of their workspace, site staff all."""
-    if not user.is_active or not visible_alerts(user).filter(pk=alert.pk).exists():
-        return False
-    if user.is_staff or alert.user_id == user.pk:
-        return True
-    return alert.workspace is not None and may_operate(user, alert.workspace)
+    """Acknowledge and resolve, as on the alert's own page."""
+    return user.is_active and visible_alerts(user).filter(pk=alert.pk).exists() and may_act(user, alert)
 
 
 def standing_of(link: ActionLink, person: User, now: datetime) -> Standing:
