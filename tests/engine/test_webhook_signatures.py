@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from django.urls import resolve
 from django.utils import timezone
 
 from tests.domain.test_webhooks import CLOSED
@@ -18,7 +19,7 @@ from tests.sending import Mailroom, new_secret
 from workspaces.actions import deliveries
 from workspaces.domain.endpoints import AttemptOutcome as Out
 from workspaces.domain.endpoints import DeliveryState as S
-from workspaces.domain.webhooks import MessageType
+from workspaces.domain.webhooks import PATHS, MessageType
 from workspaces.engine.transports.base import Parcel
 from workspaces.engine.transports.webhook import signed_headers
 from workspaces.models import EndpointSecret
@@ -122,3 +123,8 @@ def test_while_a_secret_is_replaced_both_verify_and_then_only_the_new_one(room: 
     (refused,) = room.receiver.refused("turning")
     assert len(refused.headers["webhook-signature"].split(" ")) == 1
     assert json.loads(refused.raw)["type"] == "alert.resolved.v1"
+
+
+def test_every_address_in_a_message_is_that_of_a_page() -> None:
+    for path in PATHS.values():
+        assert resolve(path.format(id=1).partition("#")[0]).view_name, path

@@ -172,19 +172,20 @@ def _picked(endpoints: Mapping[int, Endpoint], now: datetime, limit: int, failin
             SELECT endpoint.id, picked.id, picked.turn
               FROM unnest(%(ids)s::bigint[], %(rooms)s::int[], %(enabled)s::bool[]) AS endpoint(id, room, enabled)
              CROSS JOIN LATERAL (
+                SELECT count(*) AS tries FROM workspaces_delivery
+                 WHERE endpoint_id = endpoint.id AND state = 'pending' AND leased_until > %(now)s) AS flying
+             CROSS JOIN LATERAL (
                 SELECT mine.id, row_number() OVER (ORDER BY mine.next_at, mine.id) AS turn FROM (
                     SELECT id, alert_id, number, next_at FROM workspaces_delivery
                      WHERE endpoint_id = endpoint.id AND state = 'pending' AND next_at <= %(now)s
                        AND (leased_until IS NULL OR leased_until <= %(now)s)
-                       AND (endpoint.enabled OR alert_id IS NULL)
+                       AND (endpoint.enabled OR alert_id IS NULL) AND endpoint.room > flying.tries
                      ORDER BY next_at, id LIMIT %(looked_at)s) AS mine
                  WHERE NOT EXISTS (
                     SELECT FROM workspaces_delivery AS earlier
                      WHERE earlier.endpoint_id = endpoint.id AND earlier.alert_id = mine.alert_id
                        AND earlier.state = 'pending' AND earlier.number < mine.number)) AS picked
-             WHERE picked.turn <= endpoint.room - (
-                SELECT count(*) FROM workspaces_delivery AS flying
-                 WHERE flying.endpoint_id = endpoint.id AND flying.state = 'pending' AND flying.leased_until > %(now)s)
+             WHERE picked.turn <= endpoint.room - flying.tries
              ORDER BY picked.turn
             """,
             {

@@ -132,6 +132,11 @@ class Delivery(models.Model):
                 name="delivery_due",
             ),
             models.Index(
+                fields=["endpoint", "leased_until"],
+                condition=Q(state=DeliveryState.PENDING.value, leased_until__isnull=False),
+                name="delivery_in_the_air",
+            ),
+            models.Index(
                 fields=["endpoint", "alert", "number"],
                 condition=Q(state=DeliveryState.PENDING.value),
                 name="delivery_in_order",
