@@ -79,6 +79,7 @@ def paths(product: Product) -> list[str]:
         f"/tasks/{task}/",
         f"/tasks/{task}/?panel=checkpoints",
         "/inbox/",
+        "/alerts/",
         "/incidents/",
         f"/incidents/{incident}/",
         "/incidents/recurrence/",
