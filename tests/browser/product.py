@@ -67,6 +67,7 @@ class Product:
                 "AGENTDESK_DEMO": "0",
                 "AGENTDESK_LEASE_S": "3",
                 "AGENTDESK_HTTP_PRIVATE": "127.0.0.0/8",
+                "AGENTDESK_WEBHOOK_PRIVATE": "127.0.0.0/8",
                 "AGENTDESK_DRAIN_S": "2",
                 "AGENTDESK_WORKER_CONCURRENCY": "16",
                 "AGENTDESK_STATIC_FROM_SOURCE": "0",
