@@ -15,11 +15,12 @@ from tests.harness import courier_runs_once, make_user, work
 from tests.mail_server import MailServer, mail_server
 from tests.web.linked import make_endpoint
 from tests.web.people import make_desk
-from workspaces.actions import mailboxes
+from workspaces.actions import deliveries, mailboxes
+from workspaces.actions.endpoints import change_endpoint, remove_endpoint
 from workspaces.actions.errors import Refused
 from workspaces.actions.link_use import NotGood, use_link
 from workspaces.domain.action_links import Standing
-from workspaces.domain.endpoints import AttemptOutcome, EndpointKind, EndpointState
+from workspaces.domain.endpoints import AttemptOutcome, DeliveryState, EndpointKind, EndpointLinks, EndpointState
 from workspaces.domain.states import TaskStatus
 from workspaces.engine.mail import send_confirmation, tell_owners
 from workspaces.engine.transports import NotSent, Parcel
@@ -165,6 +166,42 @@ def test_a_confirmation_is_of_one_address_and_nobodys_mailbox_is_filled(server: 
     with pytest.raises(NotGood) as caught:
         use_link(link.uid, actor=None, address="")
     assert caught.value.standing is Standing.CHANGED
+
+
+def test_an_endpoint_that_is_made_anew_or_leads_elsewhere_frees_no_mailbox_and_no_person(server: MailServer) -> None:
+    ann, ben = make_user(), make_user()
+
+    def asked(owner: User, address: str) -> Endpoint:
+        made = mailbox(owner, address)
+        mailboxes.ask_to_confirm(made.pk, actor=owner)
+        ActionLink.objects.update(created_at=timezone.now() - mailboxes.BETWEEN * 2)
+        return made
+
+    for number in range(mailboxes.MOST_A_DAY):
+        made = asked(ann, "victim@example.com")
+        if number % 2:
+            remove_endpoint(made.pk, actor=ann, reason="again")
+        else:
+            Endpoint.objects.filter(pk=made.pk).update(address=f"nobody{number}@example.com")
+    with pytest.raises(Refused, match="to this address"):
+        asked(ben, "Victim@example.com")
+    for number in range(mailboxes.MOST_A_DAY, mailboxes.MOST_OF_ONE):
+        asked(ann, f"list{number}@example.com")
+    with pytest.raises(Refused, match="You have had"):
+        asked(ann, "one.more@example.com")
+    asked(ben, "ben@example.com")
+
+
+def test_a_test_that_waits_is_not_sent_to_a_mailbox_that_nobody_has_confirmed(server: MailServer) -> None:
+    ann = make_user()
+    endpoint = mailbox(ann)
+    Endpoint.objects.update(state=EndpointState.ENABLED.value)
+    test = deliveries.send_test(endpoint, actor=ann)
+    change_endpoint(endpoint.pk, actor=ann, name="x", links=EndpointLinks.NONE, address="victim@example.com")
+    courier_runs_once()
+    test.refresh_from_db()
+    assert server.came == []
+    assert (test.state, test.error) == (DeliveryState.FAILED.value, "Its endpoint leads elsewhere now.")
 
 
 def test_a_held_call_is_approved_from_the_mail_that_tells_of_it(server: MailServer) -> None:

@@ -16,11 +16,12 @@ from django.test import Client
 from django.utils import timezone
 
 from agentdesk.scrub import ScrubbingFormatter
-from tests.harness import SEND_INVOICE, scripted_profile
+from tests.harness import SEND_INVOICE, make_user, scripted_profile
 from tests.web.linked import link, links_of, machine, make_alert, make_endpoint
 from tests.web.pages import page
 from tests.web.people import HELD, Desk
 from workspaces.actions.action_links import revoke_links
+from workspaces.actions.endpoints import change_endpoint
 from workspaces.actions.escalations import answer_escalation
 from workspaces.domain.endpoints import EndpointLinks, EndpointState
 from workspaces.domain.escalations import Decision
@@ -291,6 +292,34 @@ def test_by_links_too_two_persons_are_two(desk: Desk) -> None:
     assert "You are the second" in page(Client().get(other)).text("#does")
     assert Client().post(other).status_code == 200
     assert Approval.objects.get().also_by == desk.operator
+
+
+def test_one_person_is_not_two_by_a_link_that_many_read(desk: Desk, signed_in: SignIn) -> None:
+    policy = [{"tool": "send_invoice", "verdict": "hold", "approver": "two_persons"}]
+    desk.version = scripted_profile(desk.owner, HELD, declared_tools=[SEND_INVOICE], policy=policy)
+    asked = desk.held_call()
+    path = links_of(make_alert(desk.workspace, asked), make_endpoint(None, desk.staff))["approve"]
+    answer_escalation(asked.pk, decision=Decision.APPROVE, actor=desk.operator)
+    assert standing(path) == (403, "forbidden")
+    assert Client().post(path).status_code == 403
+    assert machine().post(path).status_code == 403
+    assert "Sign in" in page(Client().get(path)).text("#refusal")
+    assert signed_in(desk.operator).post(path).status_code == 410, "has approved already"
+    assert not Approval.objects.exists()
+    assert signed_in(desk.staff).post(path).status_code == 200
+    assert Approval.objects.get().also_by == desk.operator
+
+
+def test_a_link_of_the_sites_endpoint_acts_as_who_said_where_it_goes(desk: Desk, asked: Escalation) -> None:
+    other = make_user(is_staff=True)
+    site = make_endpoint(None, desk.staff, links=EndpointLinks.ACKNOWLEDGE)
+    change_endpoint(site.pk, actor=other, name="renamed", links=EndpointLinks.ACKNOWLEDGE)
+    site.refresh_from_db()
+    assert site.created_by == desk.staff
+    change_endpoint(site.pk, actor=other, name="renamed", links=EndpointLinks.ANSWER)
+    site.refresh_from_db()
+    links_of(make_alert(desk.workspace, asked), site)
+    assert {each.acts_as for each in ActionLink.objects.all()} == {other}
 
 
 def test_of_two_who_press_at_once_one_is_the_first(desk: Desk, asked: Escalation) -> None:

@@ -76,20 +76,26 @@ def change_endpoint(
     address: str = "",
 ) -> Endpoint:
     """Raises Refused. An empty `address` leaves it. What is pending goes to the new one; a new mailbox is to be
-    confirmed again. Links that were sent to an earlier address, or may do more than `links` says, end.
+    confirmed again. Links that were sent to an earlier address, or may do more than `links` says, end. Those of the
+    site's endpoints act from then on as who changed that.
     """
     with transaction.atomic():
         endpoint = _taken_up(endpoint_id, actor)
         before = {"name": endpoint.name, "to": _to(endpoint), "links": endpoint.links}
         kind = EndpointKind(endpoint.kind)
-        if _allows(links) < _allows(EndpointLinks(endpoint.links)):
+        more = _allows(links) - _allows(EndpointLinks(endpoint.links))
+        elsewhere = bool(address.strip()) and address.strip() != endpoint.address
+        if more < 0:
             revoke_links(endpoint)
+        if endpoint.owner_id is None and (more > 0 or elsewhere):
+            endpoint.created_by = actor  # as whom its links act: who says where they go, and what they may
         endpoint.name, endpoint.links = _name(name), links.value
-        if address.strip() and address.strip() != endpoint.address:
+        if elsewhere:
             for field, value in _address_fields(kind, address).items():
                 setattr(endpoint, field, value)
             endpoint.failing_since, endpoint.failures, endpoint.held_until = None, 0, None
             revoke_links(endpoint)
+            _end_tests(endpoint)
             if kind is EndpointKind.EMAIL:
                 _set_state(endpoint, EndpointState.UNCONFIRMED, "")
         after = {"name": endpoint.name, "to": _to(endpoint), "links": endpoint.links}
@@ -207,6 +213,14 @@ def _end_waiting(endpoint: Endpoint, state: DeliveryState, words: str) -> int:
     """What is under way is no longer ours to stop: its sender writes what came of it."""
     waits = Delivery.objects.filter(endpoint=endpoint, state=DeliveryState.PENDING.value)
     return waits.update(state=state.value, finished_at=database_now(), error=words)
+
+
+def _end_tests(endpoint: Endpoint) -> None:
+    """They were asked for where it led before; it may lead to somebody now who has not said yes."""
+    waits = Delivery.objects.filter(endpoint=endpoint, alert=None, state=DeliveryState.PENDING.value)
+    waits.update(
+        state=DeliveryState.FAILED.value, finished_at=database_now(), error="Its endpoint leads elsewhere now."
+    )
 
 
 def _allows(links: EndpointLinks) -> int:

@@ -54,7 +54,7 @@ def use_link(uid: uuid.UUID, *, actor: User | None, address: str, words: str = "
         link = ActionLink.objects.select_for_update(of=("self",)).select_related(*RELATED).get(uid=uid)
         person = actor or link.acts_as
         now = database_now()
-        found = standing_of(link, person, now)
+        found = standing_of(link, person, now, signed_in=actor is not None)
         if found is not Standing.GOOD:
             raise NotGood(found, refusal_of(link, person, found, signed_in=actor is not None))
         used_by = actor if link.action == LinkAction.CONFIRM.value else person

@@ -145,7 +145,7 @@ def _due_endpoints(limit: int) -> dict[int, Endpoint]:
         cursor.execute(
             """
             SELECT endpoint.id FROM workspaces_endpoint AS endpoint
-             WHERE endpoint.state <> 'removed'
+             WHERE endpoint.state NOT IN ('removed', 'unconfirmed')
                AND (endpoint.held_until IS NULL OR endpoint.held_until <= statement_timestamp())
                AND EXISTS (SELECT FROM workspaces_delivery AS delivery
                             WHERE delivery.endpoint_id = endpoint.id AND delivery.state = 'pending'

@@ -198,7 +198,12 @@ class ActionLink(models.Model):
 
     class Meta:
         constraints = [one_of("action", LinkAction, table="action_link")]
-        indexes = [models.Index(fields=["endpoint", "-id"], name="action_link_of_endpoint")]
+        indexes = [
+            models.Index(fields=["endpoint", "-id"], name="action_link_of_endpoint"),
+            models.Index(
+                fields=["created_at"], condition=Q(action=LinkAction.CONFIRM.value), name="action_link_asks_mailbox"
+            ),
+        ]
 
     def __str__(self) -> str:
         return f"{self.action} until {self.expires_at:%Y-%m-%d %H:%M}"

@@ -83,8 +83,8 @@ def may_settle(user: User, alert: Alert) -> bool:
     return user.is_active and visible_alerts(user).filter(pk=alert.pk).exists() and may_act(user, alert)
 
 
-def standing_of(link: ActionLink, person: User, now: datetime) -> Standing:
-    """What holds of the link for `person`."""
+def standing_of(link: ActionLink, person: User, now: datetime, *, signed_in: bool) -> Standing:
+    """What holds of the link for `person`. `signed_in`: that person is; else the link is all that speaks for them."""
     decided, changed, allowed = _of_its_object(link, person)
     return standing(
         used=link.used_at is not None,
@@ -92,8 +92,16 @@ def standing_of(link: ActionLink, person: User, now: datetime) -> Standing:
         expired=link.expires_at <= now,
         decided=decided,
         changed=changed,
-        allowed=allowed,
+        allowed=allowed and (signed_in or not says_too_little(link)),
     )
+
+
+def says_too_little(link: ActionLink) -> bool:
+    """Two people have to approve the call, and many may read where the link was sent: one of them could use it as
+    somebody else after having approved already."""
+    asked = link.escalation
+    two = asked is not None and asked.approver == Approver.TWO_PERSONS.value
+    return two and link.action == LinkAction.APPROVE.value and link.endpoint.owner_id != link.acts_as_id
 
 
 def _endpoint_stands(link: ActionLink) -> bool:

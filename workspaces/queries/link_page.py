@@ -17,7 +17,7 @@ from workspaces.domain.escalations import NEEDS_WORDS
 from workspaces.domain.states import EscalationStatus
 from workspaces.models import ActionLink, ToolCall, User
 
-from .action_links import standing_of
+from .action_links import says_too_little, standing_of
 from .escalations import CHOICES, card_of
 
 A = LinkAction
@@ -107,7 +107,7 @@ class LinkPage:
 def link_page(link: ActionLink, user: User | None, now: datetime) -> LinkPage:
     """`user`: who is signed in."""
     person = user or link.acts_as
-    found = standing_of(link, person, now)
+    found = standing_of(link, person, now, signed_in=user is not None)
     deed = DEEDS[A(link.action)]
     if found is not Standing.GOOD:
         refusal = refusal_of(link, person, found, signed_in=user is not None)
@@ -155,6 +155,8 @@ def _revoked(link: ActionLink, person: User, signed_in: bool) -> str:
 def _forbidden(link: ActionLink, person: User, signed_in: bool) -> str:
     if signed_in:
         return f"You are signed in as {_name(person)}, who may not do this."
+    if says_too_little(link):
+        return "Two people have to approve this call, and it was sent to where many read. Sign in, then open it again."
     return f"It acts as {_name(person)}, who may not do this any more."
 
 
