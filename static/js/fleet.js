@@ -59,6 +59,14 @@
     else if (event.target.matches("[data-tick-boxes] input[type=checkbox]")) chosen();
   });
   document.addEventListener("htmx:oobAfterSwap", chosen);
-  document.addEventListener("htmx:afterSettle", chosen);
+  document.addEventListener("htmx:afterSettle", () => {
+    for (const done of document.querySelectorAll("[data-untick]")) {
+      // what is dealt with is chosen no more: the next key means the row that is marked
+      const box = document.getElementById(done.dataset.untick);
+      if (box) box.checked = false;
+      done.removeAttribute("data-untick");
+    }
+    chosen();
+  });
   document.addEventListener("DOMContentLoaded", chosen);
 })();

@@ -96,6 +96,9 @@ def test_an_endpoint_is_made_its_secret_shown_once_a_test_sent_and_a_message_sen
     assert "delivered" in settled.text("#endpoint-test")
     assert "answered with 200" in settled.text("#endpoint-test")
     assert not settled.one("#endpoint-test").has_attr("hx-trigger")
+    assert settled.one("#endpoint-facts").has_attr("hx-swap-oob"), "the rest of the page learns of it"
+    assert "Last success now" in settled.text("#endpoint-facts")
+    assert "endpoint.test.v1" in settled.text("#endpoint-newest")
 
     delivery = Delivery.objects.get()
     one = shown(client, f"/alerts/deliveries/{delivery.pk}/")

@@ -179,7 +179,8 @@ def test_a_default_is_marked_changed_and_put_back(desk: Desk, signed_in: Any) ->
     sent = typed(name="Quota", kinds=kinds, incident_kinds=["storm"], hold="", remind="", reason="")
     refused = client.post(here, sent)
     assert refused.status_code == 422
-    assert "Say why" in page(refused).text("#form-errors")
+    assert "Say why" in page(refused).text(".field:has(> #id_reason[aria-invalid]) .errors")
+    assert "default" in page(refused).text(".page-head"), "a refused form still says which rule it is"
     assert client.post(here, sent | {"reason": "we want to know at once"}).status_code == 302
     rule.refresh_from_db()
     assert (rule.name, rule.hold_s) == ("Quota", 0)

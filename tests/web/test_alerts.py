@@ -190,6 +190,8 @@ def test_several_at_once_each_by_itself(desk: Desk, signed_in: SignIn) -> None:
     told = page(client.post("/alerts/act/", chosen, headers=HTMX))
     assert told.text("#bulk-results-title") == "Acknowledge: 2 of 3 done"
     assert str(desk.owner) in told.text(".result-refused")
+    ticked = sorted(str(tag["data-untick"]) for tag in told.all("[data-untick]"))
+    assert ticked == sorted(f"tick-{each.pk}" for each in (two, three)), "what was refused stays chosen"
     assert client.post("/alerts/act/", {"action": "resolve", "alert": two.pk}, headers=HTMX).status_code == 409
     assert client.post("/alerts/act/", {"action": "delete", "alert": two.pk}, headers=HTMX).status_code == 409
     client.post("/alerts/act/", {"action": "resolve", "reason": "done", "alert": [two.pk]})

@@ -109,7 +109,7 @@ def _facts(alert: Mapping[str, Any], change: Mapping[str, Any]) -> tuple[tuple[s
             ("Opened again", again),
             ("Acknowledged by", alert.get("acknowledged_by")),
             ("Resolved by", alert.get("resolved_by")),
-            ("What changed", change.get("words")),
+            ("What changed", change.get("words") if change.get("words") != alert.get("words") else ""),
         ]
     )
 

@@ -108,7 +108,7 @@ NODE_S = Threshold(
     "A node fails for",
     "seconds",
     *(30, 0, 3_600),
-    "a node that sandboxes run on has not answered for {} seconds",
+    "a sandbox fails, or the node that it runs on has not answered for {} seconds",
 )
 
 THRESHOLDS: dict[AlertKind, tuple[Threshold, ...]] = {

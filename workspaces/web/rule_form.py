@@ -106,6 +106,12 @@ class RuleForm(forms.Form):
         """The rule is another person's: whom it tells is theirs to see and to say."""
         return self.owner is not None and self.owner.pk != self.user.pk
 
+    def clean_reason(self) -> str:
+        reason: str = self.cleaned_data["reason"]
+        if self.rule is not None and not reason:
+            raise forms.ValidationError("Say why you change it.")
+        return reason
+
     def clean(self) -> dict[str, Any]:
         data: dict[str, Any] = super().clean() or self.cleaned_data
         self.target: dict[str, Any] = {"user": None, "workspace": None, "profile": None}

@@ -73,9 +73,10 @@ def change(request: HttpRequest, rule_id: int) -> HttpResponse:
 def _form(request: HttpRequest, form: RuleForm) -> HttpResponse:
     rule = form.rule
     context: dict[str, Any] = {"form": form, "rule": rule, "caught": None}
-    if not form.is_bound and rule is not None:
-        context["caught"] = pages.caught(rule)
+    if rule is not None:
         (context["row"],) = pages.rows_of(user_of(request), [rule])
+        if not form.is_bound:
+            context["caught"] = pages.caught(rule)
     return render(request, "alerts/rules/form.html", context, status=422 if form.is_bound else 200)
 
 

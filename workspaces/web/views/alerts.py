@@ -136,6 +136,7 @@ def act(request: HttpRequest) -> HttpResponse:
         "heading": f"{action.capitalize()}: {done} of {len(results)} done",
         "results": results,
         "nothing": "No alert was chosen. Tick some rows first.",
+        "untick": True,
     }
     return render(request, "fleet/_results.html", context)
 

@@ -19,7 +19,7 @@ from workspaces.actions.endpoint_addresses import check_reachable, read_address
 from workspaces.actions.errors import Refused
 from workspaces.domain.endpoints import DeliveryState, EndpointKind, EndpointLinks, EndpointState
 from workspaces.engine.mail import send_confirmation
-from workspaces.models import Delivery, Endpoint
+from workspaces.models import Delivery, Endpoint, User
 from workspaces.models.profiles import open_sealed, seal
 from workspaces.queries import deliveries, endpoints
 from workspaces.queries.access import own_endpoints
@@ -47,17 +47,12 @@ def index(request: HttpRequest) -> HttpResponse:
 @signed_in
 def show(request: HttpRequest, endpoint_id: int) -> HttpResponse:
     user, endpoint = user_of(request), _endpoint_or_404(request, endpoint_id)
-    (row,) = endpoints.rows_of([endpoint])
     context: dict[str, Any] = {
-        "endpoint": endpoint,
-        "row": row,
-        "links": links_words(endpoint.links),
-        "rules": endpoint.rules.filter(retired_at=None).order_by("name"),
+        **_facts_context(user, endpoint),
         "secrets": endpoints.secrets_of(endpoint),
         "fresh_secret": _taken_secret(request, endpoint),
         "overlaps": OVERLAPS,
         "asked": endpoints.asked_to_confirm(endpoint),
-        "newest": deliveries.page_of(user, endpoint.deliveries.all(), deliveries.Filters()).rows[:NEWEST_SHOWN],
         **_test_context(endpoint, endpoints.newest_test(endpoint)),
     }
     return render(request, "alerts/endpoints/show.html", context)
@@ -174,7 +169,10 @@ def test(request: HttpRequest, endpoint_id: int) -> HttpResponse:
 def test_result(request: HttpRequest, endpoint_id: int) -> HttpResponse:
     """How the newest test stands: the page asks again until that is settled."""
     endpoint = _endpoint_or_404(request, endpoint_id)
-    return render(request, "alerts/endpoints/_test.html", _test_context(endpoint, endpoints.newest_test(endpoint)))
+    context = _test_context(endpoint, endpoints.newest_test(endpoint))
+    if context["test_goes_on"]:
+        return render(request, "alerts/endpoints/_test.html", context)
+    return render(request, "alerts/endpoints/_tested.html", context | _facts_context(user_of(request), endpoint))
 
 
 @steering
@@ -208,6 +206,18 @@ def _endpoint_or_404(request: HttpRequest, endpoint_id: int, *, removed: bool = 
 
 def _page(endpoint: Endpoint) -> str:
     return reverse("alert-endpoint", args=[endpoint.pk])
+
+
+def _facts_context(user: User, endpoint: Endpoint) -> dict[str, Any]:
+    """What a message that was sent changes on the page."""
+    (row,) = endpoints.rows_of([endpoint])
+    return {
+        "endpoint": endpoint,
+        "row": row,
+        "links": links_words(endpoint.links),
+        "rules": endpoint.rules.filter(retired_at=None).order_by("name"),
+        "newest": deliveries.page_of(user, endpoint.deliveries.all(), deliveries.Filters()).rows[:NEWEST_SHOWN],
+    }
 
 
 def _test_context(endpoint: Endpoint, delivery: Delivery | None) -> dict[str, Any]:
