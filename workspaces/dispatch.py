@@ -9,8 +9,10 @@ from __future__ import annotations
 import logging
 
 from celery import current_app
-from django.db import transaction
+from django.db import connection, transaction
 from kombu.exceptions import OperationalError
+
+from workspaces.domain.alerts import CHANNEL
 
 logger = logging.getLogger(__name__)
 
@@ -22,7 +24,6 @@ LOOK = "workspaces.jobs.look_at_nodes"
 COMMAND = "workspaces.jobs.run_command"
 LEFTOVERS = "workspaces.jobs.end_leftovers"
 METERS = "workspaces.jobs.read_meters"
-ALERTS = "workspaces.jobs.alerts"
 OWNERS = "workspaces.jobs.tell_owners"
 
 
@@ -67,18 +68,14 @@ def read_meters() -> None:
 
 
 def alerts() -> None:
-    """Have a courier look at what is to be told, now rather than at its next look. Asked for once a transaction."""
-    if not any(waiting[1] is _send_alerts for waiting in transaction.get_connection().run_on_commit):
-        transaction.on_commit(_send_alerts)
+    """Have the couriers look at what is to be told, at the commit: they listen at the database (engine/doorbell.py)."""
+    with connection.cursor() as cursor:
+        cursor.execute(f"NOTIFY {CHANNEL}")
 
 
 def tell_owners() -> None:
     """Have a worker tell, by mail, whose endpoints were switched off."""
     transaction.on_commit(lambda: _send(OWNERS))
-
-
-def _send_alerts() -> None:
-    _send(ALERTS)
 
 
 def _send(name: str, *ids: int) -> None:

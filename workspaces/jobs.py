@@ -53,11 +53,6 @@ def read_meters() -> None:
     metering.run()
 
 
-@shared_task(name="workspaces.jobs.alerts")
-def alerts() -> None:
-    courier.nudge()
-
-
 @shared_task(name="workspaces.jobs.tell_owners")
 def tell_owners() -> None:
     mail.tell_owners()
@@ -70,7 +65,7 @@ def watch_from_here(**_: Any) -> None:
 
 @worker_ready.connect
 def start_courier(**_: Any) -> None:
-    courier.start()
+    courier.start(stands_back=True)
 
 
 @worker_shutdown.connect

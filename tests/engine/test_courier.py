@@ -57,6 +57,26 @@ def test_a_test_message_arrives_and_verifies(room: Mailroom) -> None:
     assert attempt.request_headers["webhook-signature"] == "v1,…"
 
 
+@pytest.mark.parametrize("back_s", [0.0, 0.05])
+def test_a_commit_is_heard_of_without_a_look_at_the_clock(room: Mailroom, back_s: float) -> None:
+    endpoint = room.endpoint("heard")
+    looks: list[None] = []
+
+    def look() -> int:
+        looks.append(None)
+        return 0
+
+    courier = Courier(look=look, poll_s=3_600)
+    courier.start(back_s=back_s)
+    try:
+        eventually(lambda: len(looks) >= 2, within_s=30)  # at its start, and as soon as it listens
+        room.tell(room.alert(), [endpoint])
+        eventually(lambda: room.receiver.accepted("heard"), within_s=30)
+    finally:
+        courier.end()
+        assert courier.join()
+
+
 def test_the_thread_sends_what_was_queued_and_ends_when_told(room: Mailroom) -> None:
     endpoint = room.endpoint("threaded")
     alert = room.alert()

@@ -8,6 +8,8 @@ from typing import Any
 
 from workspaces.domain.incidents import Severity
 
+CHANNEL = "agentdesk_alerts"  # of the database: a commit that has something to tell is heard there
+
 
 class AlertKind(StrEnum):
     """What needs a person, or what a person wants to be told of."""

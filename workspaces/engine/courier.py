@@ -1,10 +1,10 @@
 """Tells people: digests what was signalled and sends what is due, without a task's step ever waiting for it.
 
 One thread with one event loop in each worker and in the scheduler's process, so that alerts go out also while no worker
-answers. A message from the broker only nudges it: it looks by itself once a second. However many receivers hang, a
-healthy one does not wait for them: each try is a coroutine, what is asked of the database runs in threads of its own,
-and failing endpoints may take half of what is in the air at most. It owns nothing: what it was about to send when it is
-killed, another one sends after the lease (actions/sendings.py).
+answers. It hears of commits from the database (doorbell.py), and looks by itself once a second. However many receivers
+hang, a healthy one does not wait for them: each try is a coroutine, what is asked of the database runs in threads of
+its own, and failing endpoints may take half of what is in the air at most. It owns nothing: what it was about to send
+when it is killed, another one sends after the lease (actions/sendings.py).
 """
 
 from __future__ import annotations
@@ -30,12 +30,14 @@ from workspaces.engine.keeper import outside_the_pool
 from workspaces.queries.action_links import with_tokens
 from workspaces.queries.database import is_away
 
+from .doorbell import listen
 from .transports import TRANSPORTS, NotSent, Parcel, Sent
 from .transports.base import TOTAL_S
 
 logger = logging.getLogger(__name__)
 
 POLL_S = 1.0
+BACK_S = 0.1
 IN_THE_AIR = 256  # tries of this process
 FAILING_IN_THE_AIR = 128  # of them to endpoints whose newest answer was a bad one
 DATABASE_THREADS = 3
@@ -72,13 +74,17 @@ class Courier:
     def _reset(self) -> None:
         self._process = os.getpid()
         self._thread: threading.Thread | None = None
+        self._ears: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._told_to_end = threading.Event()
         self._air: dict[asyncio.Task[None], Claimed] = {}
         self._away = False
 
-    def start(self) -> None:
-        """Runs from now on, also in a process that was forked from one in which it ran. Again: nothing happens."""
+    def start(self, *, back_s: float = 0.0) -> None:
+        """Runs from now on, also in a process that was forked from one in which it ran. Again: nothing happens.
+
+        `back_s`: so long after a commit it looks, if others have left something to do.
+        """
         with self._lock:
             if self._process != os.getpid():
                 self._reset()
@@ -86,16 +92,20 @@ class Courier:
                 return
             self._thread = threading.Thread(target=self._run, name="courier", daemon=True)
             self._thread.start()
+            ears = (lambda: self._heard(back_s), self._told_to_end)
+            self._ears = threading.Thread(target=listen, args=ears, name="courier-listens", daemon=True)
+            self._ears.start()
 
     def nudge(self) -> None:
         """Look now. Where it does not run nothing happens: another process looks within a second."""
+        self._heard(0.0)
+
+    def _heard(self, back_s: float) -> None:
         loop = self._loop
         if loop is None or self._process != os.getpid():
             return
-        try:
-            loop.call_soon_threadsafe(self._wake)
-        except RuntimeError:  # it has just ended
-            return
+        with contextlib.suppress(RuntimeError):  # it has just ended
+            loop.call_soon_threadsafe(loop.call_later, back_s, self._wake)
 
     def end(self) -> None:
         """Claim nothing more. Does not wait for what is in the air: `join` does."""
@@ -108,6 +118,8 @@ class Courier:
         if thread is None or self._process != os.getpid():
             return True
         thread.join(within_s)
+        if self._ears is not None:
+            self._ears.join(within_s)
         return not thread.is_alive()
 
     @property
@@ -308,14 +320,12 @@ def _tokens(body: Mapping[str, Any]) -> Iterator[str]:
 _courier = Courier()
 
 
-def start() -> None:
-    """In this process, from now on: for workers and the scheduler, never for a process that serves pages."""
-    _courier.start()
+def start(*, stands_back: bool = False) -> None:
+    """In this process, from now on: for workers and the scheduler, never for a process that serves pages.
 
-
-def nudge() -> None:
-    """Something was committed that may have to be told: look now."""
-    _courier.nudge()
+    `stands_back`: where tasks want the processor, the scheduler's courier is let go first.
+    """
+    _courier.start(back_s=BACK_S if stands_back else 0.0)
 
 
 def end() -> None:
