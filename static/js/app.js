@@ -81,8 +81,16 @@
     if (!dialog || dialog.open) return;
     dialog.querySelector(".dialog-notice")?.replaceChildren();
     dialog.removeAttribute("data-autoshow"); // once: what a person has closed stays closed
+    if (!document.querySelector("dialog[open]")) came = document.activeElement;
     dialog.showModal();
   }
+  // one dialog after the other: the browser would give the focus back to what has closed, or to a row that was replaced
+  let came = null;
+  document.addEventListener("close", () => {
+    if (document.querySelector("dialog[open]") || !came || document.activeElement !== document.body) return;
+    const place = came.isConnected ? came : document.getElementById(came.id);
+    (place || document.querySelector("[data-row][aria-current] [data-row-link]"))?.focus({ preventScroll: true });
+  }, true);
   document.addEventListener("click", (event) => {
     const target = event.target.closest("[data-open], [data-close], [data-dismiss], [data-copy], #theme-toggle");
     if (!target) {

@@ -111,6 +111,22 @@ def test_told_of_a_loop_by_a_webhook_that_is_acknowledged_from_its_link_and_sent
         page.locator("#attempts", has_text=re.compile("2")).wait_for()
         assert not receiver.refused()
 
+        # --- by the keyboard alone: chosen and resolved, the focus is back on the row; the rule is muted in its list
+        keys = watching.page.keyboard
+        for key in ("j", "x", "e"):
+            keys.press(key)
+        watching.page.locator("#bulk-resolve-reason").fill("It was told where the file is")
+        watching.page.locator("#bulk-resolve button[type=submit]").click()
+        watching.page.locator("#bulk-results .result-done").wait_for()
+        keys.press("Escape")
+        watching.page.locator(f"#alert-link-{alert}:focus").wait_for()
+        assert watching.page.locator("#alert-rows :checked").count() == 0
+        owner.open("/alerts/rules/")
+        page.locator("#rules-own .rule button", has_text="Mute…").click()
+        page.locator("dialog[open] [name=reason]").fill("We know")
+        page.locator("dialog[open] button[type=submit]").click()
+        page.locator("#rules-own .rule", has_text="muted").wait_for()
+
 
 def told(owner: Person, receiver: Receiver, type_: str) -> Arrival:
     """The first message of the type, once it has arrived."""

@@ -151,6 +151,14 @@ def test_a_rule_is_muted_unmuted_switched_off_and_on(desk: Desk, signed_in: Any)
     told = page(client.get(INDEX)).text(state)
     assert "muted" in told
     assert "we know" in told
+    for url, header in (
+        ("http://testserver/alerts/rules/", "HX-Refresh"),
+        ("http://testserver/alerts/rules/?x=1#y", "HX-Redirect"),
+        ("http://[", "HX-Redirect"),
+    ):
+        unmuted = client.post(f"{here}unmute/", headers={"HX-Request": "true", "HX-Current-URL": url})
+        assert unmuted.has_header(header), f"from {url} the list is loaded again"
+        client.post(f"{here}mute/", {"seconds": "3600", "reason": "we know"})
     assert client.post(f"{here}unmute/").status_code == 302
     until = f"{before + timedelta(days=2):%Y-%m-%dT%H:%M}"
     assert client.post(f"{here}mute/", {"seconds": "3600", "until": until, "reason": "r"}).status_code == 302

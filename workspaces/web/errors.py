@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from functools import wraps
 from typing import Any
+from urllib.parse import urlsplit
 
 from django.conf import settings
 from django.contrib import messages
@@ -69,10 +70,22 @@ def done(request: HttpRequest, text: str, *, back: str, reload: bool = False) ->
     if is_htmx(request):
         messages.success(request, text)
         response = HttpResponse(status=204)
-        response["HX-Redirect"] = back
+        if _only_another_place(request, back):
+            response["HX-Refresh"] = "true"
+        else:
+            response["HX-Redirect"] = back
         return response
     messages.success(request, text)
     return redirect(back)
+
+
+def _only_another_place(request: HttpRequest, back: str) -> bool:
+    """`back` is a place on the page that htmx speaks for: a browser that is sent there loads nothing."""
+    try:
+        here, there = urlsplit(request.headers.get("HX-Current-URL", "")), urlsplit(back)
+    except ValueError:
+        return False
+    return bool(there.fragment) and (here.path, here.query) == (there.path, there.query)
 
 
 def steering(view: View) -> View:
