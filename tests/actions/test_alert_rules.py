@@ -10,6 +10,7 @@ from django.utils import timezone
 
 from tests.actions.test_alerts import E, K, S, kinds_of, later, no_other_rules, rule, sent, signalled
 from tests.harness import add_member, make_user, make_workspace
+from workspaces.actions import alert_rules
 from workspaces.actions.alert_rules import (
     change_rule,
     install_defaults,
@@ -28,6 +29,7 @@ from workspaces.domain.endpoints import EndpointKind
 from workspaces.domain.incidents import Severity
 from workspaces.domain.roles import Role
 from workspaces.models import Alert, AlertRule, AuditEntry, Endpoint, User
+from workspaces.queries.access import visible_alerts
 
 pytestmark = pytest.mark.django_db
 __all__ = ["no_other_rules"]
@@ -189,3 +191,53 @@ def test_a_rule_of_a_person_matches_only_what_that_person_sees() -> None:
     signalled(E.BEGAN, ["incident:4"], workspace=hers)
     digest()
     assert not made.alerts.filter(group_key="incident:4").exists(), "who may not sign in is told nothing"
+
+
+def test_who_leaves_a_workspace_sees_and_is_told_nothing_more_of_it() -> None:
+    alice, bob = make_user(), make_user()
+    his, other = make_workspace(bob), make_workspace(bob)
+    for place in (his, other):
+        add_member(place, alice, Role.VIEWER)
+    there = Endpoint.objects.create(
+        name="hers", kind=EndpointKind.WEBHOOK.value, address="https://a.example/x", owner=alice, created_by=alice
+    )
+    each = make_rule(owner=alice, actor=alice, name="each", kinds=[K.INCIDENT], endpoints=[there])
+    group = make_rule(
+        owner=alice, actor=alice, name="all", kinds=[K.INCIDENT], endpoints=[there], group_by=GroupBy.RULE
+    )
+    signalled(E.BEGAN, ["incident:1"], workspace=his)
+    signalled(E.BEGAN, ["incident:2"], workspace=other)
+    digest()
+    assert visible_alerts(alice).count() == 3
+    told = there.deliveries.count()
+    assert told == 3
+    his.memberships.filter(user=alice).delete()
+    assert not visible_alerts(alice).filter(workspace=his).exists()
+    signalled(E.WORSE, ["incident:1"], workspace=his, words="Kestrel is worse")
+    signalled(E.ENDED, ["incident:2"], workspace=other, words="The other one has ended")
+    digest()
+    assert there.deliveries.count() == told + 1
+    signalled(E.ENDED, ["incident:1"], workspace=his, words="Kestrel has ended")  # the last one of the group
+    digest()
+    assert set(each.alerts.values_list("state", flat=True)) == {S.RESOLVED.value}
+    assert there.deliveries.count() == told + 2
+    later(700)
+    due()
+    said = [str(body) for body in there.deliveries.values_list("body", flat=True)]
+    assert not any("Kestrel" in text for text in said)
+    assert any("The other one" in text for text in said)
+    assert group.alerts.get().changes.filter(words__contains="Kestrel").count() == 0
+    add_member(his, alice, Role.VIEWER)
+    assert visible_alerts(alice).filter(workspace=his).exists()
+
+
+def test_one_person_has_a_limited_number_of_rules(monkeypatch: pytest.MonkeyPatch, staff: User) -> None:
+    monkeypatch.setattr(alert_rules, "MOST_OF_ONE_OWNER", 2)
+    alice = make_user()
+    first = make_rule(owner=alice, actor=alice, name="1", kinds=[K.INCIDENT])
+    make_rule(owner=alice, actor=alice, name="2", kinds=[K.INCIDENT])
+    with pytest.raises(Refused, match="2 rules already"):
+        make_rule(owner=alice, actor=staff, name="3", kinds=[K.INCIDENT])
+    make_rule(owner=None, actor=staff, name="the site has its own", kinds=[K.INCIDENT])
+    retire_rule(first.pk, actor=alice, reason="no need")
+    make_rule(owner=alice, actor=alice, name="3", kinds=[K.INCIDENT])

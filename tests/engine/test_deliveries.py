@@ -20,7 +20,7 @@ from workspaces.domain.endpoints import AttemptOutcome as Out
 from workspaces.domain.endpoints import DeliveryState as S
 from workspaces.domain.endpoints import EndpointState
 from workspaces.domain.webhooks import MessageType
-from workspaces.models import AlertSignal, AuditEntry, Delivery, DeliveryAttempt, Endpoint
+from workspaces.models import AlertSignal, AuditEntry, Delivery, DeliveryAttempt, Endpoint, User
 
 pytestmark = pytest.mark.django_db
 OK = Result(Out.DELIVERED, status=200)
@@ -97,6 +97,36 @@ def test_at_most_four_of_an_endpoint_are_in_the_air_one_while_it_fails_and_endpo
     assert [one.endpoint for one in flying] == [busy.pk] * 3
     sendings.finished(flying[0], BAD)
     assert sendings.claim(10) == []
+
+
+def test_one_persons_many_slow_endpoints_leave_room_for_others(room: Mailroom, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sendings, "OF_ONE_OWNER", 3)
+    ann = make_user()
+    hers = [room.endpoint(f"slow{number}", owner=ann) for number in range(4)]
+    for endpoint in hers:
+        room.tell(room.alert(), [endpoint])
+        room.tell(room.alert(), [endpoint])
+    flying = sendings.claim(8)
+    assert [one.owner for one in flying] == [ann.pk] * 3
+    assert sendings.claim(8, flying={ann.pk: 3}) == []
+    bens = room.endpoint("quick", owner=make_user())
+    room.tell(room.alert(), [bens])
+    room.tell(room.alert(), [sites := room.endpoint("sites")])
+    assert {one.endpoint for one in sendings.claim(2, flying={ann.pk: 3})} == {bens.pk, sites.pk}
+    assert [one.owner for one in sendings.claim(8, flying={ann.pk: 1})] == [ann.pk] * 2
+
+
+def test_who_may_not_sign_in_any_more_is_sent_nothing_that_still_waits(room: Mailroom) -> None:
+    ann = make_user()
+    (made,) = room.tell(room.alert(), [room.endpoint("left", owner=ann)])
+    User.objects.filter(pk=ann.pk).update(is_active=False)
+    courier_runs_once()
+    made.refresh_from_db()
+    assert (made.state, made.attempts.get().outcome) == (S.PENDING.value, Out.FAULT.value)
+    assert room.receiver.accepted("left") == []
+    User.objects.filter(pk=ann.pk).update(is_active=True)
+    courier_runs_once(deliveries_fall_due=True)
+    assert len(room.receiver.accepted("left")) == 1
 
 
 def test_a_worker_that_dies_leaves_a_try_of_unknown_end_and_the_message_is_sent_again(room: Mailroom) -> None:

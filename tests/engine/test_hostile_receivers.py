@@ -13,7 +13,10 @@ import pytest
 
 from tests.tools.http_server import Answer, RawServer, http
 from tests.tools.test_http import resolving
+from workspaces.actions.endpoint_addresses import read_address
+from workspaces.actions.errors import Refused
 from workspaces.domain.endpoints import AttemptOutcome as Out
+from workspaces.domain.endpoints import EndpointKind
 from workspaces.engine.transports import base, webhook
 from workspaces.engine.transports import http as posting
 from workspaces.engine.transports.base import NotSent, Parcel, Sent
@@ -209,6 +212,13 @@ def test_an_address_may_hold_no_name_and_password(serve: Callable[..., RawServer
     assert error.outcome is Out.FORBIDDEN
     assert "pass@" not in str(error)
     assert server.seen == []
+
+
+@pytest.mark.parametrize("place", ["1.1.1.1:99999", "1.1.1.1:0", "1.1.1.1:-1", ".."])
+def test_an_address_names_a_host_and_a_port_that_there_can_be(place: str) -> None:
+    assert failure(f"https://{place}/x").outcome is Out.FORBIDDEN
+    with pytest.raises(Refused, match="must name a"):
+        read_address(EndpointKind.WEBHOOK, f"https://{place}/x")
 
 
 def test_a_name_that_changes_its_mind_gains_nothing(

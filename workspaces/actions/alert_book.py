@@ -96,7 +96,8 @@ def take_up(rule: AlertRule, happenings: Iterable[Happening], now: datetime, mat
             if happening.edge is Edge.HAPPENED:
                 notices.append(happening)
             else:
-                lines.setdefault(happening.subject, Line(happening.subject)).add(happening)
+                said = book.matcher.veiled(happening) if happening.edge is Edge.ENDED else happening
+                lines.setdefault(said.subject, Line(said.subject)).add(said)
     _end_what_is_over(lines)
     if not lines and not notices:
         return

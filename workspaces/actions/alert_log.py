@@ -20,6 +20,7 @@ from workspaces.domain.endpoints import EndpointState
 from workspaces.domain.incidents import Severity
 from workspaces.domain.text import clean_text, clip
 from workspaces.models import Alert, AlertChange, AlertRule, Endpoint, User
+from workspaces.queries.access import visible_workspaces
 
 from . import deliveries
 from .alert_messages import payloads
@@ -141,7 +142,7 @@ def write_history(rule: AlertRule, entries: Iterable[Entry]) -> None:
     entries = list(entries)
     for entry in entries:
         entry.change.alert_id = entry.shown.pk = entry.alert.pk
-    told = [entry for entry in entries if entry.message is not None]
+    told = _may_be_told(rule, [entry for entry in entries if entry.message is not None])
     endpoints = _endpoints(rule) if told else []
     if endpoints:
         for entry, payload in zip(told, payloads(rule, told), strict=True):
@@ -150,6 +151,15 @@ def write_history(rule: AlertRule, entries: Iterable[Entry]) -> None:
     if endpoints:
         for entry in told:
             deliveries.queue(entry.change, endpoints)
+
+
+def _may_be_told(rule: AlertRule, entries: Sequence[Entry]) -> Sequence[Entry]:
+    """Not those of workspaces that the rule's owner has left since: they go on, and are not his matter."""
+    places = {entry.alert.workspace_id for entry in entries if entry.alert.workspace_id is not None}
+    if rule.owner is None or rule.owner.is_staff or not places:
+        return entries
+    seen = set(visible_workspaces(rule.owner).filter(pk__in=places).values_list("pk", flat=True))
+    return [entry for entry in entries if entry.alert.workspace_id in (None, *seen)]
 
 
 def _endpoints(rule: AlertRule) -> list[Endpoint]:

@@ -39,6 +39,7 @@ LEAST_COOLDOWN_S, MOST_COOLDOWN_S = 10, 7 * 86_400
 LEAST_REMIND_S, MOST_REMIND_S = 60, 30 * 86_400
 MOST_MUTE = timedelta(days=90)
 MOST_ENDPOINTS = 20
+MOST_OF_ONE_OWNER = 100  # besides those that come with agentdesk: each is held against whatever happens
 
 _MATCHING = ("scope", "user", "workspace", "profile", "kinds", "incident_kinds", "min_severity", "group_by")
 _SAID = (*_MATCHING, "name", "severity", "params", "hold_s", "cooldown_s", "remind_s", "tell_resolved")
@@ -57,6 +58,8 @@ def make_rule(
     told = _endpoints(rule, endpoints)
     with transaction.atomic():
         alert_lock()
+        if AlertRule.objects.filter(owner=owner, builtin="", retired_at=None).count() >= MOST_OF_ONE_OWNER:
+            raise Refused(f"There are {MOST_OF_ONE_OWNER} rules already. Remove one that nobody needs.")
         rule.created_at = rule.changed_at = database_now()
         rule.save()
         rule.endpoints.set(told)

@@ -108,12 +108,15 @@ def _take_all(happenings: Sequence[Happening], now: datetime, errors: dict[int, 
     goes_on = _rules_with(happenings)
     known = {rule.pk for rule in rules}
     rules += AlertRule.objects.filter(pk__in=goes_on.keys() - known).order_by("pk")
+    kinds = {happening.kind for happening in happenings}
     for rule in rules:
         matcher = matchers.get(rule.pk)
         if isinstance(matcher, Exception):
             logger.error("alert rule %s (%s) cannot be read and matches nothing: %s", rule.pk, rule, matcher)
             matcher = None
         ends_here = goes_on.get(rule.pk, set())
+        if not ends_here and (matcher is None or kinds.isdisjoint(matcher.kinds)):
+            continue
         began: set[str] = set()
         concern: list[Happening] = []
         for happening in happenings:

@@ -11,6 +11,7 @@ Lock order: endpoint → delivery. Rows of alerts are never locked here.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -32,6 +33,7 @@ from .endpoint_failures import failed_for_long, give_up_endpoint
 LEASE = timedelta(seconds=45)  # a try ends within 20 s (engine/transports/base.TOTAL_S); the rest is for the database
 IN_THE_AIR = 4  # tries of one endpoint
 IN_THE_AIR_FAILING = 1  # while its newest answer was a bad one
+OF_ONE_OWNER = 64  # tries of one person's endpoints by one process: a hundred slow ones leave room for others
 LOOKED_AT = 200  # messages of one endpoint, of which those are taken that no earlier one holds up
 RECOVERED_AFTER = timedelta(seconds=20)  # of failing: then an answer makes due at once what waits
 S, Out = DeliveryState, AttemptOutcome
@@ -54,6 +56,7 @@ class Claimed:
     secrets: tuple[str, ...] = field(default=(), repr=False)
     problem: str = ""
     failing: bool = False  # the endpoint's newest answer was a bad one
+    owner: int | None = None  # None: the site's
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,17 +75,20 @@ class Result:
     response_body: str = ""
 
 
-def claim(limit: int, *, failing_limit: int | None = None) -> list[Claimed]:
+def claim(limit: int, *, failing_limit: int | None = None, flying: Mapping[int, int] | None = None) -> list[Claimed]:
     """At most `limit` messages that are due, those of failing endpoints at most `failing_limit` of them.
+
+    `flying`: by owner, how many this process is sending already.
 
     Endpoints take turns: each gives its first one before any gives its second.
     """
     if limit <= 0:
         return []
     with transaction.atomic():
-        endpoints = _due_endpoints(limit)
+        flying = flying or {}
+        endpoints = _due_endpoints(limit, [owner for owner, tries in flying.items() if tries >= OF_ONE_OWNER])
         now = database_now()  # under the locks: later than the end of whatever these endpoints were sent before
-        picked = _picked(endpoints, now, limit, limit if failing_limit is None else failing_limit)
+        picked = _picked(endpoints, now, limit, limit if failing_limit is None else failing_limit, flying)
         if not picked:
             return []
         rows = list(Delivery.objects.select_for_update(no_key=True).filter(pk__in=picked).order_by("pk"))
@@ -139,13 +145,16 @@ def put_back(claimed: Sequence[Claimed], words: str) -> None:
             mine.update(leased_until=None, next_at=now)
 
 
-def _due_endpoints(limit: int) -> dict[int, Endpoint]:
-    """Locked, and skipped where another worker has it: that one goes on with it. Healthy ones first, else by lot."""
+def _due_endpoints(limit: int, without: Sequence[int]) -> dict[int, Endpoint]:
+    """Locked, and skipped where another worker has it: that one goes on with it. Healthy ones first, else by lot; none
+    of the owners `without`.
+    """
     with connection.cursor() as cursor:
         cursor.execute(
             """
             SELECT endpoint.id FROM workspaces_endpoint AS endpoint
              WHERE endpoint.state NOT IN ('removed', 'unconfirmed')
+               AND (endpoint.owner_id IS NULL OR endpoint.owner_id <> ALL(%(without)s::bigint[]))
                AND (endpoint.held_until IS NULL OR endpoint.held_until <= statement_timestamp())
                AND EXISTS (SELECT FROM workspaces_delivery AS delivery
                             WHERE delivery.endpoint_id = endpoint.id AND delivery.state = 'pending'
@@ -154,13 +163,15 @@ def _due_endpoints(limit: int) -> dict[int, Endpoint]:
                               AND (endpoint.state = 'enabled' OR delivery.alert_id IS NULL))
              ORDER BY endpoint.failures > 0, random() LIMIT %(limit)s FOR NO KEY UPDATE SKIP LOCKED
             """,
-            {"limit": limit},
+            {"limit": limit, "without": list(without)},
         )
         found = [pk for (pk,) in cursor.fetchall()]
-    return Endpoint.objects.in_bulk(found)
+    return Endpoint.objects.select_related("owner").in_bulk(found)
 
 
-def _picked(endpoints: Mapping[int, Endpoint], now: datetime, limit: int, failing_limit: int) -> list[int]:
+def _picked(
+    endpoints: Mapping[int, Endpoint], now: datetime, limit: int, failing_limit: int, flying: Mapping[int, int]
+) -> list[int]:
     """Ids of messages, in turns."""
     if not endpoints:
         return []
@@ -199,11 +210,17 @@ def _picked(endpoints: Mapping[int, Endpoint], now: datetime, limit: int, failin
         rows = cursor.fetchall()
     picked: list[int] = []
     failing = 0
+    of_owner = Counter(flying)
     for endpoint, delivery, _ in rows:
+        owner = endpoints[endpoint].owner_id
+        if owner is not None and of_owner[owner] >= OF_ONE_OWNER:
+            continue
         if endpoints[endpoint].failures:
             failing += 1
             if failing > failing_limit:
                 continue
+        if owner is not None:
+            of_owner[owner] += 1
         picked.append(delivery)
     return picked[:limit]
 
@@ -225,6 +242,8 @@ def _claimed(row: Delivery, endpoint: Endpoint, attempt: int, secrets: list[Endp
         opened = tuple(secret.open() for secret in secrets)
     except InvalidToken:
         problem = "Its secret cannot be opened: the site's encryption key has changed. Set the address and secret anew."
+    if endpoint.owner is not None and not endpoint.owner.is_active:
+        problem = "Its owner may not sign in any more: nothing is sent."
     return Claimed(
         delivery=row.pk,
         endpoint=endpoint.pk,
@@ -238,6 +257,7 @@ def _claimed(row: Delivery, endpoint: Endpoint, attempt: int, secrets: list[Endp
         secrets=opened,
         problem=problem,
         failing=bool(endpoint.failures),
+        owner=endpoint.owner_id,
     )
 
 

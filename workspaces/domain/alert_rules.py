@@ -7,7 +7,7 @@ his. A site's rule sees everything.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from workspaces.domain.alerts import AlertKind, Edge, GroupBy, Happening, RuleScope
 from workspaces.domain.incident_words import KINDS as INCIDENTS
@@ -16,6 +16,7 @@ from workspaces.domain.text import clip
 
 TITLE_CHARS = 300
 GROUP_CHARS = 200
+LEFT = "It is over, in a workspace that the rule’s owner is not in any more."
 K, G = AlertKind, GroupBy
 
 # of what is in no workspace and nobody's: only site staff may know of it
@@ -68,6 +69,11 @@ class Matcher:
         if happening.severity.rank < self.min_severity.rank:
             return False
         return self._in_scope(happening) and (self.sight is None or self.sight.sees(happening))
+
+    def veiled(self, happening: Happening) -> Happening:
+        """An end, as the rule's owner may know of it: what he does not see any more is over, and nothing else."""
+        hidden = self.sight is not None and happening.workspace not in (None, *self.sight.workspaces)
+        return replace(happening, words=LEFT) if hidden else happening
 
     def _in_scope(self, happening: Happening) -> bool:
         match self.scope:

@@ -16,6 +16,7 @@ import os
 import random
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
@@ -184,7 +185,10 @@ class Courier:
     def _claim(self) -> list[Claimed]:
         flying = list(self._air.values())
         failing = sum(1 for claimed in flying if claimed.failing)
-        return sendings.claim(self._most - len(flying), failing_limit=max(0, self._most_failing - failing))
+        owners = Counter(claimed.owner for claimed in flying if claimed.owner is not None)
+        return sendings.claim(
+            self._most - len(flying), failing_limit=max(0, self._most_failing - failing), flying=owners
+        )
 
     def _landed(self, task: asyncio.Task[None]) -> None:
         self._air.pop(task, None)

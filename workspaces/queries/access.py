@@ -70,12 +70,14 @@ def visible_pools(user: User | AnonymousUser) -> QuerySet[QuotaPool]:
 
 
 def visible_alerts(user: User | AnonymousUser) -> QuerySet[Alert]:
-    """The user's own, and those of workspaces that the user is in; site staff see all."""
+    """The user's own, and the site's of workspaces that the user is in; site staff see all. Those of a workspace that
+    the user is in no more are gone, also one's own."""
     if not user.is_authenticated:
         return Alert.objects.none()
     if user.is_staff:
         return Alert.objects.all()
-    return Alert.objects.filter(Q(user=user) | Q(workspace__in=visible_workspaces(user), user=None))
+    mine = Q(user=user) & Q(workspace=None)
+    return Alert.objects.filter(mine | Q(workspace__in=visible_workspaces(user)) & (Q(user=None) | Q(user=user)))
 
 
 def own_rules(user: User | AnonymousUser) -> QuerySet[AlertRule]:

@@ -287,8 +287,12 @@ def read_url(text: str) -> httpx2.URL | str:
         return "must begin with https:// (or http://) and name a host"
     if url.userinfo:
         return "must not hold a name or password"
+    if url.port is not None and not 1 <= url.port <= 65_535:
+        return "must name a port from 1 to 65535"
     try:
         name = url.raw_host.decode("ascii").lower().rstrip(".")
+        if not name:
+            return "must name a host"
         return url.copy_with(host=name, fragment=None)
     except (httpx2.InvalidURL, ValueError, UnicodeError) as error:
         return f"is no address: {clip(str(error), 200)}"
