@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.db import connection, transaction
 from django.utils import timezone
 
 from tests.harness import courier_runs_once, make_user
 from tests.receiver import Receiver
 from tests.sending import Mailroom
 from workspaces.actions import deliveries, sendings
+from workspaces.actions.endpoints import disable_endpoint, remove_endpoint
 from workspaces.actions.errors import Refused
 from workspaces.actions.sendings import Result
 from workspaces.domain.alerts import AlertKind
@@ -127,6 +130,35 @@ def test_who_may_not_sign_in_any_more_is_sent_nothing_that_still_waits(room: Mai
     User.objects.filter(pk=ann.pk).update(is_active=True)
     courier_runs_once(deliveries_fall_due=True)
     assert len(room.receiver.accepted("left")) == 1
+
+
+@pytest.mark.django_db(transaction=True)
+def test_what_is_queued_while_its_endpoint_is_switched_off_is_not_left_waiting(room: Mailroom) -> None:
+    off, gone = room.endpoint("off"), room.endpoint("gone")
+    queued, ended = threading.Event(), threading.Event()
+
+    def queue() -> None:
+        try:
+            with transaction.atomic():
+                room.tell(room.alert(), [off, gone])
+                queued.set()
+                assert ended.wait(60)
+        finally:
+            connection.close()
+
+    digester = threading.Thread(target=queue)
+    digester.start()
+    try:
+        assert queued.wait(60)
+        disable_endpoint(off.pk, actor=room.boss, reason="tidying")
+        remove_endpoint(gone.pk, actor=room.boss, reason="tidying")
+    finally:
+        ended.set()
+        digester.join()
+    courier_runs_once()
+    found = dict(Delivery.objects.values_list("endpoint__name", "state"))
+    assert found == {"off": S.FAILED.value, "gone": S.CANCELLED.value}
+    assert room.receiver.accepted("off") == []
 
 
 def test_a_worker_that_dies_leaves_a_try_of_unknown_end_and_the_message_is_sent_again(room: Mailroom) -> None:

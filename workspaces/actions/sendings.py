@@ -145,6 +145,30 @@ def put_back(claimed: Sequence[Claimed], words: str) -> None:
             mine.update(leased_until=None, next_at=now)
 
 
+def give_up_stranded() -> int:
+    """What was queued while its endpoint was being switched off or removed: neither saw the other. Returns how many.
+
+    An alert's lock cannot wait for an endpoint's (see the lock order), so that is mended here, within a second.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """
+            UPDATE workspaces_delivery AS delivery
+               SET state = CASE endpoint.state WHEN 'removed' THEN 'cancelled' ELSE 'failed' END,
+                   finished_at = statement_timestamp(), error = %s
+              FROM workspaces_endpoint AS endpoint
+             WHERE endpoint.id = delivery.endpoint_id AND delivery.id IN (
+                SELECT waits.id FROM workspaces_delivery AS waits
+                  JOIN workspaces_endpoint AS off ON off.id = waits.endpoint_id
+                 WHERE off.state IN ('disabled', 'failed', 'removed')
+                   AND waits.state = 'pending' AND waits.alert_id IS NOT NULL
+                 ORDER BY waits.id LIMIT 1000 FOR UPDATE OF waits SKIP LOCKED)
+            """,
+            ["Its endpoint was switched off or removed at that moment."],
+        )
+        return cursor.rowcount
+
+
 def _due_endpoints(limit: int, without: Sequence[int]) -> dict[int, Endpoint]:
     """Locked, and skipped where another worker has it: that one goes on with it. Healthy ones first, else by lot; none
     of the owners `without`.

@@ -51,7 +51,7 @@ T = TypeVar("T")
 
 def digest() -> int:
     """Make of what was signalled, and of what time has brought, what is to be told. Returns how much there was."""
-    return alerts.digest() + alerts.due()
+    return alerts.digest() + alerts.due() + sendings.give_up_stranded()
 
 
 class Courier:
