@@ -12,6 +12,7 @@ from django.db import connection
 from django.utils import timezone
 
 from tests.harness import make_user, quota_pool, scripted_profile, scripted_task
+from workspaces.actions import alerts
 from workspaces.actions.alerts import acknowledge_alert, digest, due, resolve_alert
 from workspaces.actions.errors import Refused
 from workspaces.actions.incidents import acknowledge_incident, report, resolve_incident
@@ -109,6 +110,20 @@ def test_ten_thousand_incidents_on_one_pool_are_one_alert_and_one_message() -> N
     alert.refresh_from_db()
     assert (alert.state, alert.active, alert.troubles) == (S.OPEN.value, 8_000, 10_000)
     assert sent() == ["alert.opened.v1"]
+
+
+def test_one_persons_flood_leaves_half_of_a_batch_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(alerts, "BATCH", 10)
+    made = rule(group_by=GroupBy.TROUBLE.value)
+    ann, ben = make_user(), make_user()
+    signalled(E.BEGAN, [f"incident:{number}" for number in range(30)], user=ann)
+    signalled(E.BEGAN, ["incident:100"], user=ben)
+    signalled(E.BEGAN, ["incident:101"])  # nobody's
+    assert digest(most=1) == 10
+    assert {"incident:100", "incident:101"} < set(made.alerts.values_list("group_key", flat=True))
+    assert made.alerts.count() == 10
+    assert digest() == 22
+    assert made.alerts.count() == 32
 
 
 def test_what_begins_and_ends_in_its_own_alert_and_an_end_that_was_read_first() -> None:

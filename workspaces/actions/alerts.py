@@ -8,7 +8,7 @@ of ids: one that was committed late is not passed over. Looks at no task, accoun
 from __future__ import annotations
 
 import logging
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 
@@ -56,7 +56,7 @@ def digest(*, most: int = 20) -> int:
 def _digest_batch() -> int:
     with transaction.atomic():
         alert_lock()
-        signals = list(AlertSignal.objects.filter(digested_at=None).order_by("pk")[:BATCH])
+        signals = _next_signals()
         if not signals:
             return 0
         now = database_now()
@@ -69,6 +69,20 @@ def _digest_batch() -> int:
         for pk, error in errors.items():
             AlertSignal.objects.filter(pk=pk).update(digested_at=now, error=clip(error, ERROR_CHARS))
         return len(signals)
+
+
+def _next_signals() -> list[AlertSignal]:
+    """The oldest, in order. A batch that one person's work would fill is half of others', if there are any: what
+    one flood of his makes of rules and messages may take a while.
+    """
+    waiting = AlertSignal.objects.filter(digested_at=None).order_by("pk")
+    oldest = list(waiting[:BATCH])
+    user, count = Counter(signal.user_id for signal in oldest).most_common(1)[0] if oldest else (None, 0)
+    if user is None or len(oldest) < BATCH or count <= BATCH // 2:
+        return oldest
+    others = list(waiting.exclude(user=user)[: BATCH // 2])
+    mine = [signal for signal in oldest if signal.user_id == user][: BATCH - len(others)]
+    return sorted([*mine, *others], key=lambda signal: signal.pk)
 
 
 def _read(signals: Iterable[AlertSignal], errors: dict[int, str]) -> list[Happening]:
