@@ -65,6 +65,10 @@ def take_all(browser: Browser, product: Product) -> None:
     olive.open(f"/incidents/{incident}/", live=True)
     save(page, "incident")
 
+    olive.open("/alerts/", live=True)
+    page.locator("[data-row]").nth(1).wait_for(timeout=30_000)
+    save(page, "alerts")
+
     page.goto(f"/tasks/{stuck}/steps/5/context/")
     page.locator("#context-proof").wait_for()
     save(page, "context")
