@@ -97,4 +97,4 @@ class Mailroom:
         change = AlertChange.objects.create(
             alert=alert, number=alert.last_change, kind=kind, at=now, words="It said so.", payload=payload
         )
-        return deliveries.queue(change, endpoints)
+        return deliveries.queue([change], endpoints)

@@ -74,7 +74,7 @@ def links_of(alert: Alert, endpoint: Endpoint) -> dict[str, str]:
         alert=alert, number=number, kind=ChangeKind.OPENED.value, at=timezone.now(), payload=payload
     )
     Alert.objects.filter(pk=alert.pk).update(last_change=number)
-    (delivery,) = queue(change, [endpoint])
+    (delivery,) = queue([change], [endpoint])
     sent = with_tokens(delivery.body)
     assert sent == with_tokens(delivery.body), "the same at every try"
     paths = {}

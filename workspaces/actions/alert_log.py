@@ -19,11 +19,12 @@ from workspaces.domain.alerts import AlertState, ChangeKind, Via
 from workspaces.domain.endpoints import EndpointState
 from workspaces.domain.incidents import Severity
 from workspaces.domain.text import clean_text, clip
+from workspaces.domain.webhooks import MessageType
 from workspaces.models import Alert, AlertChange, AlertRule, Endpoint, User
 from workspaces.queries.access import visible_workspaces
+from workspaces.queries.alert_messages import ToTell, messages
 
 from . import deliveries
-from .alert_messages import payloads
 
 WORDS_CHARS = 2_000
 OPENING = (ChangeKind.OPENED, ChangeKind.REOPENED)
@@ -141,16 +142,31 @@ def write_history(rule: AlertRule, entries: Iterable[Entry]) -> None:
     """Their history, and a delivery to each endpoint where somebody is told. After `store` and the members."""
     entries = list(entries)
     for entry in entries:
-        entry.change.alert_id = entry.shown.pk = entry.alert.pk
+        entry.change.alert, entry.shown.pk = entry.alert, entry.alert.pk
     told = _may_be_told(rule, [entry for entry in entries if entry.message is not None])
     endpoints = _endpoints(rule) if told else []
     if endpoints:
-        for entry, payload in zip(told, payloads(rule, told), strict=True):
+        for entry, payload in zip(told, messages([_to_tell(rule, entry) for entry in told]), strict=True):
             entry.change.payload = payload
     AlertChange.objects.bulk_create([entry.change for entry in entries])
     if endpoints:
-        for entry in told:
-            deliveries.queue(entry.change, endpoints)
+        deliveries.queue([entry.change for entry in told], endpoints)
+
+
+def _to_tell(rule: AlertRule, entry: Entry) -> ToTell:
+    assert entry.message is not None
+    change = entry.change
+    entry.shown.rule = rule  # a copy without it would ask for it, once an alert
+    return ToTell(
+        alert=entry.shown,
+        type=MessageType(f"alert.{entry.message.value}.v1"),
+        number=change.number,
+        kind=change.kind,
+        at=change.at,
+        words=change.words,
+        actor=change.actor.get_username() if change.actor else "",
+        via=change.via,
+    )
 
 
 def _may_be_told(rule: AlertRule, entries: Sequence[Entry]) -> Sequence[Entry]:

@@ -15,7 +15,7 @@ from django.db.models import F, Q, QuerySet
 from workspaces import dispatch, live
 from workspaces.domain.endpoints import DeliveryState, EndpointLinks, EndpointState
 from workspaces.domain.webhooks import test_message
-from workspaces.models import AlertChange, AuditEntry, Delivery, Endpoint, User
+from workspaces.models import ActionLink, AlertChange, AuditEntry, Delivery, Endpoint, User
 from workspaces.queries.action_links import open_question
 
 from .action_links import add_links, links_for, with_places
@@ -26,24 +26,28 @@ GIVEN_UP_AFTER = timedelta(hours=24)
 S = DeliveryState
 
 
-def queue(change: AlertChange, endpoints: Iterable[Endpoint]) -> list[Delivery]:
-    """Have the change told to each enabled endpoint, in the transaction that wrote it. Says `change.payload`."""
+def queue(changes: Iterable[AlertChange], endpoints: Iterable[Endpoint]) -> list[Delivery]:
+    """Have each change told to each enabled endpoint, in the transaction that wrote them. Says `change.payload`."""
     enabled = [endpoint for endpoint in endpoints if endpoint.state == EndpointState.ENABLED.value]
     answering = any(endpoint.links == EndpointLinks.ANSWER.value for endpoint in enabled)
-    asked = open_question(change.alert_id) if answering else None
-    links = [links_for(endpoint, change.alert, now=change.at, asked=asked) for endpoint in enabled]
-    rows = [
-        Delivery(
-            endpoint=endpoint,
-            change=change,
-            alert_id=change.alert_id,
-            number=change.number,
-            type=change.payload["type"],
-            body=with_places(change.payload, mine),
-            expires_at=change.at + GIVEN_UP_AFTER,
-        )
-        for endpoint, mine in zip(enabled, links, strict=True)
-    ]
+    rows: list[Delivery] = []
+    links: list[list[ActionLink]] = []
+    for change in changes:
+        asked = open_question(change.alert_id) if answering else None
+        for endpoint in enabled:
+            mine = links_for(endpoint, change.alert, now=change.at, asked=asked)
+            links.append(mine)
+            rows.append(
+                Delivery(
+                    endpoint=endpoint,
+                    change=change,
+                    alert_id=change.alert_id,
+                    number=change.number,
+                    type=change.payload["type"],
+                    body=with_places(change.payload, mine),
+                    expires_at=change.at + GIVEN_UP_AFTER,
+                )
+            )
     made: list[Delivery] = Delivery.objects.bulk_create(rows)
     add_links(zip(made, links, strict=True))
     if made:
