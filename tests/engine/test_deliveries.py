@@ -23,7 +23,7 @@ from workspaces.domain.endpoints import AttemptOutcome as Out
 from workspaces.domain.endpoints import DeliveryState as S
 from workspaces.domain.endpoints import EndpointState
 from workspaces.domain.webhooks import MessageType
-from workspaces.models import AlertSignal, AuditEntry, Delivery, DeliveryAttempt, Endpoint, User
+from workspaces.models import ActionLink, AlertSignal, AuditEntry, Delivery, DeliveryAttempt, Endpoint, User
 
 pytestmark = pytest.mark.django_db
 OK = Result(Out.DELIVERED, status=200)
@@ -322,6 +322,46 @@ def test_a_test_is_tried_once_counts_for_nothing_and_reaches_what_is_switched_of
     endpoint.refresh_from_db()
     assert (made.state, endpoint.state) == (S.DELIVERED.value, EndpointState.FAILED.value)
     assert room.receiver.accepted("tried")[0].body["type"] == "endpoint.test.v1"
+
+
+def test_what_was_sent_is_kept_for_ninety_days_and_the_alerts_history_longer(room: Mailroom) -> None:
+    endpoint, alert = room.endpoint("kept"), room.alert()
+    old, new = room.tell(alert, [endpoint])[0], room.tell(alert, [endpoint], MessageType.RESOLVED)[0]
+    assert ActionLink.objects.filter(delivery=old).exists()
+    courier_runs_once()
+    long_ago = timezone.now() - deliveries.KEPT - timedelta(hours=1)
+    Delivery.objects.filter(pk=old.pk).update(finished_at=long_ago)
+    assert [deliveries.forget_old(), deliveries.forget_old()] == [1, 0]
+    assert not Delivery.objects.filter(pk=old.pk).exists()
+    assert not DeliveryAttempt.objects.filter(delivery=old.pk).exists()
+    assert not ActionLink.objects.filter(delivery=old.pk).exists()
+    assert Delivery.objects.filter(pk=new.pk).exists()
+    assert alert.changes.count() == 2
+
+
+@pytest.mark.parametrize(
+    ("off", "late", "becomes"),
+    [
+        (EndpointState.FAILED, False, S.FAILED),
+        (EndpointState.DISABLED, False, S.FAILED),
+        (EndpointState.REMOVED, False, S.CANCELLED),
+        (EndpointState.UNCONFIRMED, False, S.PENDING),
+        (EndpointState.UNCONFIRMED, True, S.FAILED),
+    ],
+)
+def test_what_was_queued_just_when_its_endpoint_went_off_does_not_wait_for_ever(
+    room: Mailroom, off: EndpointState, late: bool, becomes: S
+) -> None:
+    (made,) = room.tell(room.alert(), [endpoint := room.endpoint("went-off")])
+    (other,) = room.tell(room.alert(), [room.endpoint("stays-on")])
+    Endpoint.objects.filter(pk=endpoint.pk).update(state=off.value)
+    if late:
+        Delivery.objects.filter(pk=made.pk).update(expires_at=timezone.now() - timedelta(seconds=1))
+    deliveries.give_up_stranded()
+    made.refresh_from_db()
+    other.refresh_from_db()
+    assert (S(made.state), S(other.state)) == (becomes, S.PENDING)
+    assert (made.finished_at is None, made.error == "") == (becomes is S.PENDING,) * 2
 
 
 def test_a_secret_that_cannot_be_opened_is_our_fault_not_the_endpoints(room: Mailroom) -> None:

@@ -1,4 +1,5 @@
-"""What is to be sent to which endpoint: by an alert's change, by a person again, by a person as a test.
+"""What is to be sent to which endpoint: by an alert's change, by a person again, by a person as a test. And until when
+it is kept.
 
 Sending itself, and what came of it: sendings.py.
 """
@@ -23,6 +24,8 @@ from .clock import database_now
 from .errors import Refused
 
 GIVEN_UP_AFTER = timedelta(hours=24)
+KEPT = timedelta(days=90)  # of what has come to its end; the alert's own history stays
+BATCH = 1_000
 S = DeliveryState
 
 
@@ -98,6 +101,35 @@ def send_test(endpoint: Endpoint, *, actor: User) -> Delivery:
         dispatch.alerts()
         live.alerts_changed()
     return made
+
+
+def give_up_stranded() -> int:
+    """What was queued just when its endpoint went off, or waits for a mailbox that nobody has confirmed in its day:
+    nobody would ever send it. Returns how many messages that are.
+    """
+    now = database_now()
+    waits = Delivery.objects.filter(state=S.PENDING.value, alert__isnull=False)
+    off = waits.filter(endpoint__state__in=(EndpointState.FAILED.value, EndpointState.DISABLED.value))
+    late = waits.filter(endpoint__state=EndpointState.UNCONFIRMED.value, expires_at__lte=now)
+    gone = waits.filter(endpoint__state=EndpointState.REMOVED.value)
+    count = 0
+    for rows, state, words in (
+        (off, S.FAILED, "Its endpoint was switched off."),
+        (late, S.FAILED, "Given up after 24 hours: nobody has confirmed its address."),
+        (gone, S.CANCELLED, "Its endpoint was removed."),
+    ):
+        count += rows.update(state=state.value, finished_at=now, leased_until=None, error=words)
+    if count:
+        live.alerts_changed()
+    return count
+
+
+def forget_old() -> int:
+    """Drop messages that came to their end long ago, with their tries and links. Returns how many messages."""
+    over = Delivery.objects.filter(finished_at__lt=database_now() - KEPT).order_by("finished_at")
+    ids = list(over.values_list("pk", flat=True)[:BATCH])
+    _, dropped = Delivery.objects.filter(pk__in=ids, finished_at__isnull=False).delete()
+    return dropped.get(Delivery._meta.label, 0)
 
 
 def _taking(endpoint_id: int) -> Endpoint:

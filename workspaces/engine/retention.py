@@ -1,5 +1,5 @@
 """Keeps storage bounded: old checkpoints are dropped as their profiles say, and then the stores free the bytes. So are
-signals of troubles that were over long ago.
+signals of troubles that were over long ago, and messages that were sent long ago.
 
 Safe to die anywhere and to run twice at once: dropping is one transaction a task, freeing forgets a ref that may be
 forgotten already, and what was not marked as freed is freed again.
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 
-from workspaces.actions import alert_signals, retention
+from workspaces.actions import alert_signals, deliveries, retention
 from workspaces.engine.boxes import driver_for, driver_named
 from workspaces.models import Snapshot, Workspace
 from workspaces.queries.database import collecting
@@ -24,6 +24,7 @@ def run() -> None:
         retention.retain(task_id)
     retention.drop_unattached()
     alert_signals.forget_old()
+    deliveries.forget_old()
     with collecting() as mine:
         if mine:
             free()

@@ -141,6 +141,7 @@ class Delivery(models.Model):
                 condition=Q(state=DeliveryState.PENDING.value),
                 name="delivery_in_order",
             ),
+            models.Index(fields=["finished_at"], condition=Q(finished_at__isnull=False), name="delivery_over"),
             models.Index(fields=["endpoint", "-id"], name="delivery_of_endpoint"),
             models.Index(fields=["alert", "-id"], name="delivery_of_alert"),
         ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from .rule import Rule
 
+SENT_KEPT = "interval '60 days'"  # less than what was sent is kept (actions/deliveries.py)
 # an alert is of every task that has a trouble in it
 OF = "EXISTS (SELECT FROM workspaces_alertmember AS mine WHERE mine.alert_id = a.id AND :task(mine.task_id))"
 
@@ -76,7 +77,8 @@ RULES = [
          CROSS JOIN LATERAL (SELECT count(*) AS of_it, count(*) FILTER (WHERE alert_id = a.id AND number = c.number
                                                                         AND type = c.payload->>'type') AS right_ones
                                FROM workspaces_delivery WHERE change_id = c.id) AS d
-         WHERE {OF} AND (d.of_it <> d.right_ones OR (c.payload <> '{{}}') <> (d.of_it > 0))
+         WHERE {OF} AND (d.of_it <> d.right_ones OR CASE WHEN c.payload = '{{}}' THEN d.of_it > 0
+                         ELSE d.of_it = 0 AND c.at > now() - {SENT_KEPT} END)
         """,  # noqa: S608 - no value from outside is in it
     ),
     Rule(
