@@ -212,6 +212,24 @@ def test_a_question_about_an_incident_and_the_incident_are_one_alert() -> None:
     assert sent() == ["alert.opened.v1"]
 
 
+def test_many_alerts_at_once_are_told_in_a_few_statements(django_assert_max_num_queries: Any) -> None:
+    rule(group_by=GroupBy.TROUBLE.value)
+    signalled(E.BEGAN, [f"incident:{number}" for number in range(60)])
+    with django_assert_max_num_queries(40):
+        digest()
+    assert sent() == ["alert.opened.v1"] * 60
+
+
+def test_a_message_about_a_sandbox_leads_to_its_workspace() -> None:
+    rule(kinds=[K.SANDBOX_UNHEALTHY.value])
+    workspace = scripted_task("replies: []").workspace
+    signalled(E.BEGAN, [f"wake:{workspace.pk}"], kind=K.SANDBOX_UNHEALTHY.value, workspace=workspace)
+    digest()
+    data = Delivery.objects.get().body["data"]
+    assert [(item["type"], item["id"]) for item in data["evidence"]] == [("workspace", workspace.pk)]
+    assert data["evidence_totals"] == {"workspace": 1}
+
+
 def test_what_only_happens_is_told_once_and_is_over() -> None:
     rule(kinds=[K.TASK_FINISHED.value], group_by=GroupBy.TROUBLE.value)
     signalled(E.HAPPENED, ["finished:1", "finished:2"], kind=K.TASK_FINISHED.value)

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from django.conf import settings
-from django.db.models import Case, Count, F, IntegerField, Value, When, Window
+from django.db.models import Case, Count, F, IntegerField, Q, Value, When, Window
 from django.db.models.functions import RowNumber
 
 from workspaces.domain.incidents import Severity
@@ -35,6 +35,7 @@ _COLUMNS = {
     E.BUDGET: "budget_id",
     E.ENDPOINT: "endpoint_id",
 }
+_OF_A_WORKSPACE_ALONE = Q(**{f"{column}__isnull": True for column in _COLUMNS.values()})
 _RANK = Case(*(When(severity=one.value, then=Value(one.rank)) for one in Severity), output_field=IntegerField())
 
 
@@ -107,14 +108,17 @@ def evidence_of(alerts: set[int]) -> dict[int, Found]:
         for item in _items(row):
             mine[item.type, item.id] = _joined(mine.get((item.type, item.id)), item)
     sums: Any = of_alerts.values("alert_id").annotate(
-        **{one.value: Count(column, distinct=True) for one, column in _COLUMNS.items()}
+        **{one.value: Count(column, distinct=True) for one, column in _COLUMNS.items()},
+        workspace=Count("workspace_id", distinct=True, filter=_OF_A_WORKSPACE_ALONE),
     )
-    totals = {one["alert_id"]: Counter({kind: one[kind.value] for kind in _COLUMNS}) for one in sums}
+    totals = {one["alert_id"]: Counter({kind: one[kind.value] for kind in (*_COLUMNS, E.WORKSPACE)}) for one in sums}
     return {alert: Found(list(mine.values()), totals[alert]) for alert, mine in items.items()}
 
 
 def _items(row: AlertMember) -> Iterator[Item]:
     seqs = _seqs(row)
+    if all(getattr(row, column) is None for column in _COLUMNS.values()) and row.workspace_id is not None:
+        yield Item(type=E.WORKSPACE, id=row.workspace_id, title=row.words, active=row.ended_at is None)
     for kind, column in _COLUMNS.items():
         id_ = getattr(row, column)
         if id_ is not None:
