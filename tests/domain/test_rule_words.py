@@ -14,6 +14,11 @@ from workspaces.domain.rule_words import OFFERED, ORDER, RuleSays, read_span, se
 INCIDENT = (AlertKind.INCIDENT,)
 
 
+def test_a_rule_about_the_sandboxes_of_one_workspace_says_of_which() -> None:
+    says = RuleSays(kinds=[AlertKind.SANDBOX_UNHEALTHY], scope=RuleScope.WORKSPACE, what="ledger")
+    assert "in the workspace ledger" in sentence(says)
+
+
 def test_a_rule_is_said_in_plain_words() -> None:
     rule = RuleSays(
         kinds=INCIDENT, min_severity=Severity.ERROR, group_by=GroupBy.POOL, cooldown_s=600, endpoints=["ops-hook"]

@@ -61,6 +61,7 @@ def test_a_rule_is_made_and_said_in_one_sentence(desk: Desk, signed_in: Any, set
     client = signed_in(desk.viewer)
     form = page(client.get("/alerts/rules/new/"))
     form.none("[name=kinds][value=worker_unhealthy]")
+    form.one("[name=kinds][value=sandbox_unhealthy]")
     for kind, thresholds in THRESHOLDS.items():
         for threshold in thresholds:
             assert form.one(f"[data-for={kind.value}] [name={threshold.name}]"), "shown where its kind is ticked"

@@ -16,7 +16,7 @@ from workspaces import live
 from workspaces.domain import alerting
 from workspaces.domain.alert_rules import Matcher, grew_words, title_of
 from workspaces.domain.alerting import Pace
-from workspaces.domain.alerts import AlertState, Edge, Happening
+from workspaces.domain.alerts import IDS, AlertState, Edge, Happening
 from workspaces.domain.incidents import Severity
 from workspaces.domain.text import clip
 from workspaces.models import Alert, AlertMember, AlertRule, AlertSignal
@@ -25,7 +25,6 @@ from workspaces.queries.alert_matching import matcher_of, names_of
 from .alert_log import WORDS_CHARS, Entry, pace_of, record, standing_of, store, write_history
 
 LOCK = 7_411_907  # the advisory lock of whoever moves alerts in bulk
-IDS = ("task", "workspace", "user", "profile", "pool", "incident", "escalation", "budget", "endpoint")
 NOTHING = Matcher(kinds=frozenset())  # of a rule that begins nothing any more: ends count all the same
 _SAID = (
     *("kind", "severity", "words", "detail", "data", "began_at", "ended_at", "times"),

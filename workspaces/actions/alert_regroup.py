@@ -9,12 +9,12 @@ from datetime import datetime
 from django.db.models import Q
 
 from workspaces.domain import alerting
-from workspaces.domain.alerts import AlertKind, AlertState, Edge, Happening
+from workspaces.domain.alerts import IDS, AlertKind, AlertState, Edge, Happening
 from workspaces.domain.incidents import Severity
 from workspaces.models import Alert, AlertMember, AlertRule, AlertSignal
 from workspaces.queries.alert_matching import matcher_of
 
-from .alert_book import IDS, NOTHING, take_up
+from .alert_book import NOTHING, take_up
 from .alert_log import pace_of, record, standing_of, store, write_history
 
 

@@ -203,7 +203,7 @@ def _taken_up(rule_id: int, actor: User) -> Iterator[tuple[AlertRule, datetime]]
     with transaction.atomic():
         alert_lock()
         related = ("owner", "user", "workspace", "profile")
-        rule = AlertRule.objects.select_for_update(of=("self",)).select_related(*related).get(pk=rule_id)
+        rule = AlertRule.objects.select_for_update(no_key=True, of=("self",)).select_related(*related).get(pk=rule_id)
         if not may_change_rule(actor, rule):
             raise Refused("Only its owner, or site staff, may change this rule.")
         if rule.retired_at is not None:

@@ -19,15 +19,15 @@ from django.db.models.functions import Now
 from workspaces.domain import alerting
 from workspaces.domain.alert_rules import Matcher
 from workspaces.domain.alerts import AlertKind, AlertState, Edge, Happening
-from workspaces.domain.incidents import IncidentState, Severity
+from workspaces.domain.incidents import IncidentState
 from workspaces.domain.text import clip
 from workspaces.models import Alert, AlertMember, AlertRule, AlertSignal, Incident
-from workspaces.queries.alert_matching import enabled_rules, matchers_of
+from workspaces.queries.alert_matching import enabled_rules, happening_of, matchers_of
 from workspaces.queries.database import is_away
 
 from .alert_answers import acknowledge_alert as acknowledge_alert
 from .alert_answers import resolve_alert as resolve_alert
-from .alert_book import IDS, NOTHING, alert_lock, take_up
+from .alert_book import NOTHING, alert_lock, take_up
 from .alert_log import Entry, pace_of, record, standing_of, store, write_history
 from .clock import database_now
 
@@ -94,25 +94,6 @@ def _read(signals: Iterable[AlertSignal], errors: dict[int, str]) -> list[Happen
             errors[signal.pk] = f"It cannot be read: {why}"
             logger.error("signal %s is set aside, it cannot be read: %s", signal.pk, why)
     return read
-
-
-def happening_of(signal: AlertSignal) -> Happening:
-    """Raises ValueError or TypeError."""
-    if not isinstance(signal.data, dict):
-        raise TypeError(f"its data is {type(signal.data).__name__}, not an object")
-    return Happening(
-        kind=AlertKind(signal.kind),
-        edge=Edge(signal.edge),
-        subject=signal.subject,
-        at_s=signal.at.timestamp(),
-        severity=Severity(signal.severity),
-        words=signal.words,
-        detail=signal.detail,
-        cause=signal.cause,
-        data=signal.data,
-        signal=signal.pk,
-        **{name: getattr(signal, f"{name}_id") for name in IDS},
-    )
 
 
 def _take_all(happenings: Sequence[Happening], now: datetime, errors: dict[int, str]) -> None:

@@ -87,6 +87,10 @@ class Via(StrEnum):
     LINK = "link"
 
 
+# the fields of a happening that are ids of rows; signals and members have columns of the same names
+IDS = ("task", "workspace", "user", "profile", "pool", "incident", "escalation", "budget", "endpoint")
+
+
 @dataclass(frozen=True, slots=True)
 class Happening:
     """Something that a rule may match. Ids are of rows; `subject` names the trouble: "incident:17", "pool:3".

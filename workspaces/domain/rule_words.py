@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Any
 
+from workspaces.domain.alert_rules import OF_THE_SITE
 from workspaces.domain.alert_words import GROUPS
 from workspaces.domain.alerts import AlertKind, GroupBy, RuleScope
 from workspaces.domain.incidents import IncidentKind, Severity
-from workspaces.domain.watched import OF_THE_SITE, THRESHOLDS
+from workspaces.domain.watched import THRESHOLDS
 
 K = AlertKind
 
@@ -43,7 +44,7 @@ _CLAUSES: dict[AlertKind, str] = {
     K.BUDGET_EXHAUSTED: "a budget is used up",
     K.ENDPOINT_DISABLED: "an endpoint is disabled",
 }
-_PLACELESS = OF_THE_SITE | {K.ENDPOINT_DISABLED}
+_PLACELESS = OF_THE_SITE | {K.SANDBOX_UNHEALTHY, K.ENDPOINT_DISABLED}
 _UNITS = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
 _SPAN = re.compile(r"(\d{1,9})\s*(d|days?|h|hours?|min|minutes?|m|s|seconds?|sec)?")
 
@@ -74,7 +75,7 @@ def sentence(rule: RuleSays) -> str:
     happens = listed([_clause(kind, rule) for kind in order], "or") or "nothing happens"
     if rule.min_severity is not Severity.INFO and order != [K.INCIDENT]:
         happens += f" ({rule.min_severity.value} or worse)"
-    if not set(order) <= _PLACELESS:
+    if not set(order) <= _PLACELESS or (rule.scope is not RuleScope.SITE and K.SANDBOX_UNHEALTHY in order):
         happens += f" {_where(rule)}"
     parts = [f"When {happens}, {f'once it has held for {span(rule.hold_s)}' if rule.hold_s else 'at once'}"]
     parts.append(_GROUPS.get(rule.group_by) or GROUPS[rule.group_by])

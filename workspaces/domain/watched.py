@@ -21,8 +21,6 @@ PACE_S: dict[AlertKind, float] = {
     AlertKind.QUOTA_PREDICTED: 30,
     AlertKind.SPEND_RATE: 60,
 }
-# what is watched of these is of no workspace: only a site's rule, or one of its staff, with the site as scope sees it
-OF_THE_SITE = frozenset({AlertKind.WORKER_UNHEALTHY, AlertKind.QUEUE_UNHEALTHY, AlertKind.SANDBOX_UNHEALTHY})
 # how the subjects begin that the watch itself begins and ends; others of the kind are left to who signals them
 WATCHED_SUBJECTS: dict[AlertKind, tuple[str, ...]] = {
     AlertKind.QUOTA_EXHAUSTED: ("pool:",),

@@ -1,4 +1,5 @@
-"""What the matching of rules has to know: which rules there are, what their owners see, what things are called."""
+"""What the matching of rules has to know: which rules there are, what their owners see, what was signalled, what things
+are called."""
 
 from __future__ import annotations
 
@@ -8,11 +9,12 @@ from collections.abc import Iterable, Sequence
 from django.db.models import Q
 
 from workspaces.domain.alert_rules import Matcher, Names, Sight
-from workspaces.domain.alerts import AlertKind, GroupBy, Happening, RuleScope
+from workspaces.domain.alerts import IDS, AlertKind, Edge, GroupBy, Happening, RuleScope
 from workspaces.domain.incidents import IncidentKind, Severity
 from workspaces.models import (
     AgentProfile,
     AlertRule,
+    AlertSignal,
     Endpoint,
     Membership,
     QuotaPool,
@@ -96,6 +98,25 @@ def _sights(owners: Iterable[User], pools: set[int | None]) -> dict[int, Sight]:
         )
         for pk, owner in people.items()
     }
+
+
+def happening_of(signal: AlertSignal) -> Happening:
+    """Raises ValueError or TypeError."""
+    if not isinstance(signal.data, dict):
+        raise TypeError(f"its data is {type(signal.data).__name__}, not an object")
+    return Happening(
+        kind=AlertKind(signal.kind),
+        edge=Edge(signal.edge),
+        subject=signal.subject,
+        at_s=signal.at.timestamp(),
+        severity=Severity(signal.severity),
+        words=signal.words,
+        detail=signal.detail,
+        cause=signal.cause,
+        data=signal.data,
+        signal=signal.pk,
+        **{name: getattr(signal, f"{name}_id") for name in IDS},
+    )
 
 
 def names_of(happenings: Sequence[Happening]) -> Names:

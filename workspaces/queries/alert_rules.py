@@ -11,21 +11,21 @@ from typing import Any
 from django.db.models import Count, Q, QuerySet
 
 from workspaces.domain.alert_defaults import DEFAULTS
+from workspaces.domain.alert_rules import OF_THE_SITE
 from workspaces.domain.alert_words import KINDS
-from workspaces.domain.alerts import AlertKind, AlertState, ChangeKind, Edge, GroupBy, Happening, RuleScope
+from workspaces.domain.alerts import AlertKind, AlertState, ChangeKind, Edge, GroupBy, RuleScope
 from workspaces.domain.incidents import IncidentKind, Severity
 from workspaces.domain.rule_words import ORDER, RuleSays, listed, sentence
-from workspaces.domain.watched import OF_THE_SITE, PACE_S
+from workspaces.domain.watched import PACE_S
 from workspaces.models import Alert, AlertChange, AlertRule, AlertSignal, Endpoint, User
 
 from .access import own_endpoints, own_rules, visible_workspaces
-from .alert_matching import matcher_of
+from .alert_matching import happening_of, matcher_of
 from .database import database_now
 
 LATELY = timedelta(days=7)
 SCANNED = 3_000  # signals that a preview looks at, the newest
 SHOWN = 5
-_IDS = ("task", "workspace", "user", "profile", "pool", "incident", "escalation", "budget", "endpoint")
 _CAME = {default.slug: place for place, default in enumerate(DEFAULTS)}
 _RELATED = ("owner", "user", "workspace", "profile", "muted_by")
 
@@ -188,27 +188,15 @@ def caught(rule: AlertRule) -> Caught:
     if rule.owner is not None and not rule.owner.is_staff:
         found = found.filter(Q(workspace=None) | Q(workspace__in=visible_workspaces(rule.owner)))
     signals = list(found.order_by("-at", "-pk")[: SCANNED + 1])
-    matched = [(signal, happening) for signal in signals[:SCANNED] if matcher.matches(happening := _happening(signal))]
+    matched = [
+        (signal, happening) for signal in signals[:SCANNED] if matcher.matches(happening := happening_of(signal))
+    ]
     return Caught(
         count=len(matched),
         more=len(signals) > SCANNED,
         groups=len({matcher.group_of(happening) for _, happening in matched}),
         newest=[signal for signal, _ in matched[:SHOWN]],
         unseen=[kind for kind in sorted(matcher.kinds, key=ORDER.index) if kind in PACE_S],
-    )
-
-
-def _happening(signal: AlertSignal) -> Happening:
-    return Happening(
-        kind=AlertKind(signal.kind),
-        edge=Edge(signal.edge),
-        subject=signal.subject,
-        at_s=signal.at.timestamp(),
-        severity=Severity(signal.severity),
-        words=signal.words,
-        detail=signal.detail,
-        cause=signal.cause,
-        **{name: getattr(signal, f"{name}_id") for name in _IDS},
     )
 
 
