@@ -339,29 +339,15 @@ def test_what_was_sent_is_kept_for_ninety_days_and_the_alerts_history_longer(roo
     assert alert.changes.count() == 2
 
 
-@pytest.mark.parametrize(
-    ("off", "late", "becomes"),
-    [
-        (EndpointState.FAILED, False, S.FAILED),
-        (EndpointState.DISABLED, False, S.FAILED),
-        (EndpointState.REMOVED, False, S.CANCELLED),
-        (EndpointState.UNCONFIRMED, False, S.PENDING),
-        (EndpointState.UNCONFIRMED, True, S.FAILED),
-    ],
-)
-def test_what_was_queued_just_when_its_endpoint_went_off_does_not_wait_for_ever(
-    room: Mailroom, off: EndpointState, late: bool, becomes: S
-) -> None:
-    (made,) = room.tell(room.alert(), [endpoint := room.endpoint("went-off")])
-    (other,) = room.tell(room.alert(), [room.endpoint("stays-on")])
-    Endpoint.objects.filter(pk=endpoint.pk).update(state=off.value)
-    if late:
-        Delivery.objects.filter(pk=made.pk).update(expires_at=timezone.now() - timedelta(seconds=1))
-    deliveries.give_up_stranded()
+def test_what_waits_for_a_mailbox_that_nobody_confirms_is_given_up_after_its_day(room: Mailroom) -> None:
+    (made,) = room.tell(room.alert(), [endpoint := room.endpoint("unconfirmed")])
+    Endpoint.objects.filter(pk=endpoint.pk).update(state=EndpointState.UNCONFIRMED.value)
+    assert sendings.give_up_stranded() == 0
+    Delivery.objects.filter(pk=made.pk).update(expires_at=timezone.now() - timedelta(seconds=1))
+    assert sendings.give_up_stranded() == 1
     made.refresh_from_db()
-    other.refresh_from_db()
-    assert (S(made.state), S(other.state)) == (becomes, S.PENDING)
-    assert (made.finished_at is None, made.error == "") == (becomes is S.PENDING,) * 2
+    assert made.state == S.FAILED.value
+    assert "nobody had confirmed" in made.error
 
 
 def test_a_secret_that_cannot_be_opened_is_our_fault_not_the_endpoints(room: Mailroom) -> None:

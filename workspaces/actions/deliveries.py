@@ -103,27 +103,6 @@ def send_test(endpoint: Endpoint, *, actor: User) -> Delivery:
     return made
 
 
-def give_up_stranded() -> int:
-    """What was queued just when its endpoint went off, or waits for a mailbox that nobody has confirmed in its day:
-    nobody would ever send it. Returns how many messages that are.
-    """
-    now = database_now()
-    waits = Delivery.objects.filter(state=S.PENDING.value, alert__isnull=False)
-    off = waits.filter(endpoint__state__in=(EndpointState.FAILED.value, EndpointState.DISABLED.value))
-    late = waits.filter(endpoint__state=EndpointState.UNCONFIRMED.value, expires_at__lte=now)
-    gone = waits.filter(endpoint__state=EndpointState.REMOVED.value)
-    count = 0
-    for rows, state, words in (
-        (off, S.FAILED, "Its endpoint was switched off."),
-        (late, S.FAILED, "Given up after 24 hours: nobody has confirmed its address."),
-        (gone, S.CANCELLED, "Its endpoint was removed."),
-    ):
-        count += rows.update(state=state.value, finished_at=now, leased_until=None, error=words)
-    if count:
-        live.alerts_changed()
-    return count
-
-
 def forget_old() -> int:
     """Drop messages that came to their end long ago, with their tries and links. Returns how many messages."""
     over = Delivery.objects.filter(finished_at__lt=database_now() - KEPT).order_by("finished_at")

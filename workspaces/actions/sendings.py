@@ -146,7 +146,8 @@ def put_back(claimed: Sequence[Claimed], words: str) -> None:
 
 
 def give_up_stranded() -> int:
-    """What was queued while its endpoint was being switched off or removed: neither saw the other. Returns how many.
+    """What was queued while its endpoint was being switched off or removed: neither saw the other. And what waits for
+    a mailbox that nobody has confirmed within its day. Returns how many.
 
     An alert's lock cannot wait for an endpoint's (see the lock order), so that is mended here, within a second.
     """
@@ -155,16 +156,21 @@ def give_up_stranded() -> int:
             """
             UPDATE workspaces_delivery AS delivery
                SET state = CASE endpoint.state WHEN 'removed' THEN 'cancelled' ELSE 'failed' END,
-                   finished_at = statement_timestamp(), error = %s
+                   finished_at = statement_timestamp(),
+                   error = CASE endpoint.state WHEN 'unconfirmed' THEN %s ELSE %s END
               FROM workspaces_endpoint AS endpoint
              WHERE endpoint.id = delivery.endpoint_id AND delivery.id IN (
                 SELECT waits.id FROM workspaces_delivery AS waits
                   JOIN workspaces_endpoint AS off ON off.id = waits.endpoint_id
-                 WHERE off.state IN ('disabled', 'failed', 'removed')
+                 WHERE (off.state IN ('disabled', 'failed', 'removed')
+                        OR off.state = 'unconfirmed' AND waits.expires_at <= statement_timestamp())
                    AND waits.state = 'pending' AND waits.alert_id IS NOT NULL
                  ORDER BY waits.id LIMIT 1000 FOR UPDATE OF waits SKIP LOCKED)
             """,
-            ["Its endpoint was switched off or removed at that moment."],
+            [
+                "Given up after 24 hours: nobody had confirmed its address.",
+                "Its endpoint was switched off or removed at that moment.",
+            ],
         )
         return cursor.rowcount
 

@@ -21,7 +21,6 @@ from redis.exceptions import RedisError
 from workspaces.actions import (
     budget_signals,
     budget_waits,
-    deliveries,
     mailboxes,
     metering,
     quota_sweep,
@@ -97,7 +96,6 @@ def _tidying() -> list[Callable[[], object]]:
         retention.call_housekeeping,
         metering.call_for_reading,
         budget_signals.end_periods,
-        deliveries.give_up_stranded,
         mailboxes.call_for_mail,
     ]
 
