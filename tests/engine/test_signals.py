@@ -179,6 +179,7 @@ def test_a_budget_tells_each_threshold_once_and_is_dealt_with_when_it_is_raised(
     assert "is past 60 %: $0.003 of $0.0045" in high.words
     assert "has no room for this call" in full.words
     assert (full.budget, full.user_id, full.task, full.workspace) == (limit, task.created_by_id, None, None)
+    assert full.data["budget_name"] == f"the budget of user {task.created_by} in total", "its alert is called so"
     work(task)
     assert len(told()) == 3, "it waits, and nobody is told again"
     change_budget(limit.pk, limit_usd=Decimal(1), reason="go on", actor=task.created_by)

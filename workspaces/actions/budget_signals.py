@@ -100,7 +100,7 @@ def _signal(
         task=task,
         detail=budget.scope,
         cause=f"budget/{budget.pk}",
-        data={"period": key, "percent": f"{figures.percent:.1f}", **figures.as_json()},
+        data={"budget_name": name, "period": key, "percent": f"{figures.percent:.1f}", **figures.as_json()},
         budget=budget.pk,
         **whose,
     )

@@ -149,7 +149,7 @@ WHAT: dict[AlertKind, str] = {
     K.QUOTA_EXHAUSTED: "Quota exhausted",
     K.QUOTA_PREDICTED: "Quota will be exhausted",
     K.BUDGET_THRESHOLD: "Budget runs low",
-    K.BUDGET_EXHAUSTED: "Budget exhausted",
+    K.BUDGET_EXHAUSTED: "Budget used up",
     K.SPEND_RATE: "Spending faster than usual",
     K.SANDBOX_UNHEALTHY: "Sandbox unhealthy",
     K.WORKER_UNHEALTHY: "Worker unhealthy",
