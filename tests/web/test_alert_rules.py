@@ -237,3 +237,14 @@ def test_rules_are_their_owners_and_the_sites_its_staffs(desk: Desk, signed_in: 
     assert staff.post(f"/alerts/rules/{mine.pk}/", typed(reason="too loud")).status_code == 302
     assert list(mine.endpoints.all()) == [secret], "and stays as it is"
     assert staff.post("/alerts/rules/new/", typed(of="site", endpoints=[secret.pk])).status_code == 422
+
+
+def test_a_rule_tells_no_name_of_a_workspace_that_its_owner_has_left(desk: Desk, signed_in: Any) -> None:
+    rule = own(desk.viewer, desk.viewer, scope="workspace", workspace=desk.workspace)
+    client = signed_in(desk.viewer)
+    assert desk.workspace.name in page(client.get(INDEX)).text(f"#rule-{rule.pk}")
+    desk.workspace.memberships.filter(user=desk.viewer).delete()
+    desk.workspace.name = "Kestrel"
+    desk.workspace.save()
+    for path in (INDEX, f"/alerts/rules/{rule.pk}/"):
+        assert "Kestrel" not in page(client.get(path)).text("main"), path

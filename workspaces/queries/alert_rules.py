@@ -20,6 +20,7 @@ from workspaces.domain.watched import PACE_S
 from workspaces.models import Alert, AlertChange, AlertRule, AlertSignal, Endpoint, User
 
 from .access import own_endpoints, own_rules, visible_workspaces
+from .alert_access import sees_scope
 from .alert_matching import happening_of, matcher_of
 from .database import database_now
 
@@ -164,6 +165,8 @@ def says(rule: AlertRule, user: User) -> str:
 
 def _scope_name(rule: AlertRule) -> str:
     found = rule.user or rule.workspace or rule.profile
+    if not sees_scope(rule.owner, user=rule.user, workspace=rule.workspace, profile=rule.profile):
+        return "(not seen any more)"  # it may be called something else by now
     return found.get_username() if isinstance(found, User) else (found.name if found is not None else "")
 
 
