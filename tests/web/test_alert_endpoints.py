@@ -122,6 +122,7 @@ def test_a_test_that_fails_says_why(desk: Desk, signed_in: Any) -> None:
     told = shown(client, here).text("#endpoint-test")
     assert "failed after 1 try" in told
     assert "127.0.0.1:9" in told
+    assert "given up" not in shown(client, here).text("#endpoint-facts"), "there is nothing to send again"
     endpoint.refresh_from_db()
     assert endpoint.failing_since is None, "a test says nothing of alerts"
 

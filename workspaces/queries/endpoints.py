@@ -19,7 +19,7 @@ TEST = "endpoint.test.v1"
 
 @dataclass(frozen=True, slots=True)
 class EndpointRow:
-    """`pending`, `failed`: deliveries that wait, and that were given up. `rules`: that tell it."""
+    """`pending`, `failed`: deliveries that wait, and those of alerts that were given up. `rules`: that tell it."""
 
     endpoint: Endpoint
     pending: int
@@ -57,7 +57,10 @@ def rows_of(endpoints: Sequence[Endpoint]) -> list[EndpointRow]:
         for pk, pending, failed in Delivery.objects.filter(endpoint__in=ids, state__in=(waits, given_up))
         .order_by()
         .values_list("endpoint")
-        .annotate(pending=Count("pk", filter=Q(state=waits)), failed=Count("pk", filter=Q(state=given_up)))
+        .annotate(
+            pending=Count("pk", filter=Q(state=waits)),
+            failed=Count("pk", filter=Q(state=given_up, alert__isnull=False)),
+        )
     }
     rules = dict(
         AlertRule.objects.filter(endpoints__in=ids, retired_at=None)
