@@ -195,7 +195,7 @@ def test_the_rollback_says_which_own_limits_stay(desk: Desk, django_assert_max_n
     client = sign_in(desk.operator)
     seq = page(client.get(f"/tasks/{task.pk}/")).one("#control-rollback")["href"]
     assert "output limit 500 tokens" in page(client.get(seq)).text("#rollback-limits")
-    with django_assert_max_num_queries(16):
+    with django_assert_max_num_queries(17):
         client.get(f"/tasks/{task.pk}/limits/")
 
 
