@@ -79,6 +79,7 @@ def test_an_endpoint_is_made_its_secret_shown_once_a_test_sent_and_a_message_sen
     assert (made.status_code, made["Location"]) == (302, here)
     assert (endpoint.owner, endpoint.state) == (desk.viewer, "enabled")
 
+    client.head(here)
     first = shown(client, here)
     secret = first.text("#secret")
     assert first.one("#fresh-secret [data-copy]")["data-copy"] == secret

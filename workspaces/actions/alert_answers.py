@@ -74,7 +74,7 @@ def _why_not(alert: Alert, what: str) -> str:
         return f"{alert.acknowledged_by} has already acknowledged this alert{at}."
     if alert.resolved_by is not None:
         return f"{alert.resolved_by} has already resolved this alert: {alert.resolution}"
-    return "This alert has already ended by itself."
+    return "This alert is over: nothing goes on in it any more."
 
 
 def _audit(action: str, alert: Alert, actor: User, reason: str, via: Via) -> None:

@@ -237,8 +237,8 @@ def _keep_secret(request: HttpRequest, endpoint: Endpoint, secret: str) -> None:
 
 
 def _taken_secret(request: HttpRequest, endpoint: Endpoint) -> str:
-    """Once: whoever loads the page again finds it gone."""
-    kept = request.session.get(KEPT)
+    """Once: whoever loads the page again finds it gone. Who asks for its head alone has not seen it."""
+    kept = None if request.method == "HEAD" else request.session.get(KEPT)
     if not isinstance(kept, dict) or kept.get("endpoint") != endpoint.pk:
         return ""
     del request.session[KEPT]
