@@ -78,7 +78,7 @@ def latency(ground: Any, tasks: int) -> dict[str, Any]:
     healthy = ground.endpoint("healthy", owner=None, creator=staff)
     slow = ground.endpoint("slow", owner=None, creator=staff)
     ground.receiver.behave("slow", delay_s=SLOW_S)
-    rule = ground.rule("loops", owner=None, creator=staff, endpoints=[healthy])
+    rule = ground.rule("loops", owner=None, creator=staff, endpoints=[healthy], incident_kinds=["loop"])
     places = [harness.make_workspace(owner) for _ in range(10)]
     watched = {"rule": rule, "endpoint": "healthy"}
 
