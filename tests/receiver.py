@@ -180,7 +180,11 @@ class _Request(BaseHTTPRequestHandler):
         self._answer(204)
 
     def do_POST(self) -> None:
-        raw = self.rfile.read(int(self.headers["Content-Length"] or 0))
+        length = int(self.headers["Content-Length"] or 0)
+        raw = self.rfile.read(length)
+        if len(raw) < length:  # its sender died in the midst of it
+            self.close_connection = True
+            return
         at = time.time()
         name = self.path.strip("/").partition("?")[0]
         folder = self.server.folder

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import socket
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -86,6 +87,15 @@ def test_a_tampered_an_old_and_a_repeated_message_are_refused(room: Mailroom) ->
     assert why[:3] == ["No matching signature found"] * 3
     assert why[3:] == ["Message timestamp too old", "seen before"]
     assert len(room.receiver.accepted("careful")) == 1
+
+
+def test_what_a_killed_sender_had_begun_to_say_is_no_message(receiver: Receiver) -> None:
+    receiver.trust("cut", new_secret())
+    with socket.create_connection(("127.0.0.1", receiver.port), timeout=30) as killed:
+        killed.sendall(b'POST /cut HTTP/1.1\r\nHost: x\r\nwebhook-id: msg_1\r\nContent-Length: 100\r\n\r\n{"type":')
+        killed.shutdown(socket.SHUT_WR)
+        assert killed.recv(1) == b"", "nobody is answered"
+    assert receiver.accepted("cut") + receiver.refused("cut") == []
 
 
 def test_what_is_signed_with_another_secret_is_refused_and_tried_again(room: Mailroom) -> None:
