@@ -39,14 +39,14 @@ def card(client: Client, desk: Desk) -> str:
 def test_an_owner_names_hosts_and_it_is_audited(desk: Desk, signed_in: SignIn, settings: LazySettings) -> None:
     owner = signed_in(desk.owner)
     assert "No network" in card(owner, desk)
-    assert post(owner, desk, allow="Example.com\n*.pypi.org:443, files.example.net:8443").status_code == 302
+    assert post(owner, desk, allow="Example.com\n*.example.org:443, files.example.net:8443").status_code == 302
     workspace = Workspace.objects.get(pk=desk.workspace.pk)
-    allow = ["*.pypi.org:443", "example.com:443", "example.com:80", "files.example.net:8443"]
+    allow = ["*.example.org:443", "example.com:443", "example.com:80", "files.example.net:8443"]
     assert (workspace.network, workspace.network_allow) == ("allowlist", allow)
     entry = AuditEntry.objects.get(action="workspace.isolation")
     assert (entry.actor, entry.reason) == (desk.owner, "it installs packages")
     assert entry.data == {"network": "allowlist", "allow": allow}
-    assert "*.pypi.org:443" in card(signed_in(desk.viewer), desk)
+    assert "*.example.org:443" in card(signed_in(desk.viewer), desk)
     settings.SANDBOX_NETWORK = "none"  # the site becomes stricter afterwards
     assert "No network" in card(owner, desk)
     assert "allows no more" in card(owner, desk)
