@@ -28,7 +28,7 @@ from .base import TOTAL_S, NotSent, Parcel, Sent
 
 SUBJECT_CHARS = 160
 ANSWER_CHARS = 500
-O = AttemptOutcome  # noqa: E741
+Out = AttemptOutcome
 _SETUP = (smtplib.SMTPAuthenticationError, smtplib.SMTPHeloError, smtplib.SMTPNotSupportedError)
 _SENT_HEADERS = ("Message-ID", "Date", "References", "List-Id", "List-Unsubscribe", "Auto-Submitted")
 
@@ -42,7 +42,7 @@ class Email:
             async with asyncio.timeout(TOTAL_S):
                 return await asyncio.to_thread(deliver, told, parcel.address, uid=parcel.id, at=at)
         except TimeoutError:
-            raise NotSent(f"The mail server took longer than {TOTAL_S:g} s.", O.TIMEOUT, heard=_to_server()) from None
+            raise NotSent(f"The mail server took longer than {TOTAL_S:g} s.", Out.TIMEOUT, heard=_to_server()) from None
 
 
 def deliver(told: Told, address: str, *, uid: str, at: datetime) -> Sent:
@@ -52,9 +52,9 @@ def deliver(told: Told, address: str, *, uid: str, at: datetime) -> Sent:
     and its mail server is not the address's fault, and is tried again.
     """
     if problem := why_no_mail():
-        raise NotSent(problem, O.FAULT)
+        raise NotSent(problem, Out.FAULT)
     if problem := address_problem(address):
-        raise NotSent(f"Nothing was sent: {problem}.", O.FORBIDDEN, permanent=True)
+        raise NotSent(f"Nothing was sent: {problem}.", Out.FORBIDDEN, permanent=True)
     mail = composed(told, address, uid=uid, at=at)
     server = get_connection()
     try:
@@ -72,10 +72,10 @@ def deliver(told: Told, address: str, *, uid: str, at: datetime) -> Sent:
         number = getattr(error, "smtp_code", None)
         raise _set_up_wrongly("did not let this site in", number, getattr(error, "smtp_error", str(error))) from None
     except TimeoutError:
-        raise NotSent("The mail server did not answer in time.", O.TIMEOUT, heard=_to_server()) from None
+        raise NotSent("The mail server did not answer in time.", Out.TIMEOUT, heard=_to_server()) from None
     except (smtplib.SMTPException, OSError) as error:
         words = f"The mail server: {_text(error) or type(error).__name__}"
-        raise NotSent(words, O.CONNECTION, heard=_to_server()) from None
+        raise NotSent(words, Out.CONNECTION, heard=_to_server()) from None
     finally:
         with contextlib.suppress(smtplib.SMTPException, OSError):
             server.close()
@@ -114,12 +114,12 @@ def composed(told: Told, address: str, *, uid: str, at: datetime) -> EmailMultiA
 def _refused(what: str, code: int, said: Any) -> NotSent:
     permanent = 500 <= code <= 599
     words = f"The mail server refused {what}{'' if permanent else ' for now'}: {code} {_text(said)}"
-    return NotSent(words, O.REFUSED, permanent=permanent, heard=_to_server(code, _text(said)))
+    return NotSent(words, Out.REFUSED, permanent=permanent, heard=_to_server(code, _text(said)))
 
 
 def _set_up_wrongly(what: str, code: int | None, said: Any) -> NotSent:
     words = f"The mail server {what}: {code or ''} {_text(said)}".replace(":  ", ": ")
-    return NotSent(words, O.FAULT, heard=_to_server(code, _text(said)))
+    return NotSent(words, Out.FAULT, heard=_to_server(code, _text(said)))
 
 
 def _text(said: Any) -> str:
