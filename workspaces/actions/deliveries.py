@@ -15,7 +15,7 @@ from django.db.models import F, Q, QuerySet
 
 from workspaces import dispatch, live
 from workspaces.domain.endpoints import DeliveryState, EndpointLinks, EndpointState
-from workspaces.domain.webhooks import test_message
+from workspaces.domain.webhooks import trial_message
 from workspaces.models import ActionLink, AlertChange, AuditEntry, Delivery, Endpoint, User
 from workspaces.queries.action_links import open_question
 
@@ -94,7 +94,7 @@ def send_test(endpoint: Endpoint, *, actor: User) -> Delivery:
         if Delivery.objects.filter(endpoint=row, alert=None, state=S.PENDING.value).exists():
             raise Refused("A test is under way. Wait for what comes of it.")
         now = database_now()
-        body = test_message(
+        body = trial_message(
             endpoint=row.pk, name=row.name, sent_by=actor.get_username(), at=now, base=settings.PUBLIC_URL
         )
         made = Delivery.objects.create(endpoint=row, type=body["type"], body=body, expires_at=now)

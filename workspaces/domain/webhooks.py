@@ -127,7 +127,7 @@ def alert_message(type_: MessageType, subject: Subject, telling: Telling, found:
     return body
 
 
-def test_message(*, endpoint: int, name: str, sent_by: str, at: datetime, base: str) -> dict[str, Any]:
+def trial_message(*, endpoint: int, name: str, sent_by: str, at: datetime, base: str) -> dict[str, Any]:
     data = {
         "endpoint": {
             "id": endpoint,
