@@ -79,7 +79,24 @@ class AlertRule(models.Model):
         return self.name
 
 
-class AlertSignal(models.Model):
+class _About(models.Model):
+    """What a trouble is about, as far as each is known: domain/alerts.IDS."""
+
+    task = _link(Task)
+    workspace = _link(Workspace)
+    user = _link(_USER)
+    profile = _link(AgentProfile)
+    pool = _link(QuotaPool)
+    incident = _link(Incident)
+    escalation = _link(Escalation)
+    budget = _link(Budget)
+    endpoint = _link(Endpoint)
+
+    class Meta:
+        abstract = True
+
+
+class AlertSignal(_About):
     """Something happened that may alert: written in the transaction of what it tells of (actions/alert_signals.py).
 
     Read by the digest (actions/alerts.py), by a rule's preview and by integrity rules. domain/alerts.Happening.
@@ -92,15 +109,6 @@ class AlertSignal(models.Model):
     words = models.TextField(blank=True, default="")
     detail = models.CharField(max_length=48, blank=True, default="")
     cause = models.CharField(max_length=240, blank=True, default="")
-    task = _link(Task)
-    workspace = _link(Workspace)
-    user = _link(_USER)
-    profile = _link(AgentProfile)
-    pool = _link(QuotaPool)
-    incident = _link(Incident)
-    escalation = _link(Escalation)
-    budget = _link(Budget)
-    endpoint = _link(Endpoint)
     data = models.JSONField(default=dict, blank=True)
     at = models.DateTimeField()
     digested_at = models.DateTimeField(null=True, blank=True)
@@ -191,7 +199,7 @@ class Alert(models.Model):
         return f"{self.title}: {self.state}"
 
 
-class AlertMember(models.Model):
+class AlertMember(_About):
     """One trouble in an alert, active until it ends. The evidence that its alert links to."""
 
     alert = models.ForeignKey(Alert, models.CASCADE, related_name="members")
@@ -200,15 +208,6 @@ class AlertMember(models.Model):
     severity = models.CharField(max_length=16, choices=choices(Severity))
     words = models.TextField(blank=True, default="")
     detail = models.CharField(max_length=48, blank=True, default="")
-    task = _link(Task)
-    workspace = _link(Workspace)
-    user = _link(_USER)
-    profile = _link(AgentProfile)
-    pool = _link(QuotaPool)
-    incident = _link(Incident)
-    escalation = _link(Escalation)
-    budget = _link(Budget)
-    endpoint = _link(Endpoint)
     data = models.JSONField(default=dict, blank=True)
     began_at = models.DateTimeField()
     ended_at = models.DateTimeField(null=True, blank=True)
